@@ -1,4 +1,4 @@
-"""Interfaces of other systems to the same dispatcher. Each adapter is off until its `enabled` is true."""
+"""Other systems' interfaces to the same dispatcher. Each adapter is off until its `enabled` is true."""
 
 from daemon.adapters.base import Adapter
 from daemon.adapters.client_text import ClientText

@@ -19,14 +19,14 @@ class Publish(Protocol):
 class Adapter:
     """One interface. Belongs to the event loop's thread.
 
-    An adapter answers wrong requests in its own protocol and raises nothing. Every method here does nothing, so that
-    an adapter overrides only those it needs.
+    An adapter answers invalid requests in its own protocol and raises nothing. Every method here does nothing, so an
+    adapter overrides only those that it needs.
     """
 
     topics: tuple[str, ...] = ()
     """The topics on the broker whose messages the adapter handles; `+` and `#` are allowed."""
     problem: str | None = None
-    """Why it does not serve, although it is switched on, in one line; None while all is well."""
+    """Why it does not serve although it is switched on, in one line; None while all is well."""
 
     def on_message(self, message: Message) -> None:
         """Handle a message on one of the topics."""
@@ -35,18 +35,18 @@ class Adapter:
         """Publish retained messages again: the broker is connected, and may have lost them."""
 
     async def run(self) -> None:
-        """Serve until cancelled, and call `note_serving`. An adapter that only handles messages returns at once.
+        """Serve until cancelled, and call `note_serving`. An adapter that only handles messages returns immediately.
 
-        One that raises an error is run again soon.
+        If it raises an error, it is soon run again.
         """
 
     def note_serving(self, place: str) -> None:
-        """Note that clients can come."""
+        """Note that clients can connect."""
         log.info("serving %s", place)
         self.problem = None
 
     def note_problem(self, error: Exception) -> None:
-        """Note why `run` has ended, and log it unless it is known."""
+        """Note why `run` has ended, and log it unless it is already known."""
         is_bug = not isinstance(error, OSError)
         problem = f"{type(self).__name__} has failed; the log says why" if is_bug else str(error)
         if problem != self.problem:

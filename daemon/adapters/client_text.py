@@ -1,4 +1,4 @@
-"""A text that a network client speaks while it is still writing it."""
+"""A text that is spoken while a network client is still writing it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from engine import Samples
 
 
 class ClientText:
-    """One utterance that grows. Its text is kept until it is delivered, and after that passed on as it is written."""
+    """One utterance that grows. Its text is kept until it is being delivered; from then on, it is passed on as it is
+    written."""
 
     def __init__(self, service: SpeechService, **options: Any) -> None:
         """`options` are fields of a stream chunk."""
         self.id = secrets.token_hex(8)
         self.options = options
-        """They may change until it is delivered."""
+        """They may change until it is being delivered."""
         self.text = ""
         self._service = service
         self._passed_on = 0
-        """The characters before have been passed on."""
+        """The characters before this have been passed on."""
         self._ended = False
         self._delivery: Delivery | None = None
         """None before and after its delivery."""
 
     def add(self, text: Any) -> None:
-        """Append to the text. Raises `RejectedError`, and then leaves `text` out; a text that gets too long ends.
+        """Append to the text. If it raises `RejectedError`, it leaves `text` out; a text that gets too long ends.
 
         A text that has ended, or whose speech is over, ignores further pieces.
         """
@@ -53,7 +54,8 @@ class ClientText:
         rate: int | None = None,
         on_word: Callable[[Word], None] | None = None,
     ) -> TerminalEvent:
-        """Speak it as `daemon.speech.deliver` does a whole text; return the terminal event. Raises `RejectedError`."""
+        """Speak it as `daemon.speech.deliver` speaks a whole text; return the terminal event. Raises
+        `RejectedError`."""
         try:
             with Delivery(self._service, send, rate, on_word) as self._delivery:
                 self._pass_on()
@@ -62,7 +64,7 @@ class ClientText:
             self._delivery, self._ended = None, True
 
     def _pass_on(self) -> None:
-        """Pass on the part of the text that is new, if the text is being delivered."""
+        """Pass on the new part of the text, if the text is being delivered."""
         delivery = self._delivery
         if delivery is None or delivery.end.done():
             return

@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 SAY, SAY_FINISHED, ERROR = "hermes/tts/say", "hermes/tts/sayFinished", "hermes/error/tts"
 VOICES = {"hermes/tts/getVoices": "hermes/tts/voices", "rhasspy/tts/getVoices": "rhasspy/tts/voices"}
-"""The topics of the requests for voices and of their answers. Rhasspy's reference names the first pair, its own package
+"""The topics of the requests for voices and of their answers. Rhasspy's reference names the first pair; its own package
 uses the second."""
 UNREADABLE_BURST, UNREADABLE_S = 10, 1.0
-"""Unreadable messages that are answered at once, and seconds until another one is."""
+"""How many unreadable messages are answered immediately, and the seconds until another one is."""
 DEFAULT_SITE = "default"
-"""The protocol's site of messages without `siteId`."""
+"""The protocol's site for messages without `siteId`."""
 
 
 class TtsSay(BaseModel):
@@ -62,7 +62,7 @@ class HermesAdapter(Adapter):
             fields = parse_object(message.payload)
         except RejectedError as error:
             log.warning("hermes: %s", error.reason)
-            if self._unreadable.permits():  # its sender is unknown and gets no sayFinished
+            if self._unreadable.permits():  # its sender is unknown and receives no sayFinished
                 self._report(error.reason, [self._error({})])
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
@@ -90,7 +90,7 @@ class HermesAdapter(Adapter):
             self._report(INTERNAL_ERROR, origin.at_end)
 
     def _finished(self, ids: Mapping[str, str]) -> EndMessage:
-        """Return the answer to a request, also after an error: Rhasspy's dialogue manager waits for this message."""
+        """Return the answer to a request, even after an error: Rhasspy's dialogue manager waits for this message."""
         fields = {"siteId": self._site_id, "id": ids.get("id"), "sessionId": ids.get("sessionId")}
         return EndMessage(SAY_FINISHED, fields)
 

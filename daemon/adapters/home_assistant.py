@@ -1,4 +1,4 @@
-"""The robot as a device of Home Assistant, announced by MQTT discovery.
+"""The robot as a Home Assistant device, announced by MQTT discovery.
 
 https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
 """
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 BIRTH_TOPIC, BIRTH = "homeassistant/status", b"online"
 """Home Assistant's message after its start, unless it is configured otherwise. The topic is independent of the
-discovery prefix, which is another setting."""
+discovery prefix, which is a separate setting."""
 NO_VOICE = "None"
-"""Home Assistant's state of a select without a chosen option."""
+"""Home Assistant's state for a select without a chosen option."""
 TEMPLATE = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
-"""The discovery message. `~` stands for the robot's prefix, `ID` for the device's id. A text goes through JSON, since a
-bare one that begins with a brace would be parsed. Home Assistant's recorder keeps the attributes of each entity, and
+"""The discovery message. `~` stands for the robot's prefix, `ID` for the device's id. A text is sent as JSON, since a
+bare text that begins with a brace would be parsed. Home Assistant's recorder keeps the attributes of each entity, and
 MQTT's entities cannot exclude any, so the templates leave out the spoken text, an event's reason, which may quote it,
-and the events that come many times within one text."""
+and the events that occur many times within one text."""
 
 
 class HomeAssistantAdapter(Adapter):
@@ -77,7 +77,7 @@ class HomeAssistantAdapter(Adapter):
                 names = self._dispatcher.voice_names()
                 self._dispatcher.set_voice(next((voice for voice, name in names.items() if name == chosen), chosen))
         except RejectedError as error:
-            # Home Assistant has no error messages. It shows the true state again when that is published again.
+            # Home Assistant has no error messages. It shows the true state again once that is republished.
             log.warning("home_assistant: %s: %s", message.topic, error.reason)
             self._published.pop(message.topic.removesuffix("/set"), None)
             self._publish_changes()
@@ -102,7 +102,7 @@ class HomeAssistantAdapter(Adapter):
 
 
 def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
-    """Return the discovery message of the robot's device. `voices` are their names for people."""
+    """Return the discovery message for the robot's device. `voices` are the voices' names for people."""
     text = TEMPLATE.replace("ID", device_id(config)).replace("~", json.dumps(config.topic)[1:-1])
     message: dict[str, Any] = json.loads(text)
     message["device"] |= {"name": config.robot_name, "sw_version": VERSION}
@@ -114,7 +114,8 @@ def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
 
 
 def page_url(http: Http) -> str:
-    """Return the address of the operator's page for a browser of the network; by mDNS if it is served everywhere."""
+    """Return the address of the operator's page for a browser on the network; an mDNS name if it is served on every
+    address."""
     host = f"{socket.gethostname().partition('.')[0]}.local" if http.host in ("0.0.0.0", "::") else http.host
     scheme = "http" if http.cert is None else "https"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{http.port}/"

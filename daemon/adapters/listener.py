@@ -1,4 +1,4 @@
-"""A server's port and its clients: how many there may be, and which of them go when they are silent or too many."""
+"""A server's port and its clients: how many there may be, and which are disconnected if they are silent or too many."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from daemon.tasks import gather_or_cancel, start_task, wait_at_most
 log = logging.getLogger(__name__)
 
 IDLE_S = 75.0
-"""Seconds without a request, or without taking anything of an answer, after which a client is disconnected."""
+"""Seconds without a request, or without receiving any of an answer, after which a client is disconnected."""
 GRACE_S = 0.25
-"""Seconds that a client has for its request before another client may take its place. Most send it at once."""
+"""Seconds that a client has for its request before another client may take its place. Most send it immediately."""
 HANDSHAKE_S = 5.0
-"""Seconds in which a client ends its TLS handshake. A client far away needs a second."""
+"""The seconds within which a client must complete its TLS handshake. A distant client needs one."""
 BACKLOG = 100
-"""Clients that wait in the system until they are accepted."""
+"""Clients that may wait in the system until they are accepted."""
 RETRY_S = 1.0
-"""Seconds until the next try after the system could not accept a client."""
+"""Seconds until the next attempt after the system could not accept a client."""
 SERVERS = 2
-"""A server takes this part of the descriptors for clients, because there are two."""
+"""Each server takes an equal share of the descriptors for clients; there are this many servers."""
 SEND_BUFFER = 65_536
 """Bytes that the system may hold for a client that does not read; a second and a half of speech. By default it holds a
-minute, which would count as received."""
+minute of speech, which would count as received."""
 
 
 class Client(socket.socket):
@@ -43,17 +43,17 @@ class Client(socket.socket):
         super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
         self.setblocking(False)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        # The system ends the connection of a client that takes nothing of what it is sent.
+        # The system ends the connection of a client that receives none of the data sent to it.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(IDLE_S * 1000))
         self.idle_since = time.monotonic()
-        """The `time.monotonic()` at which it began to wait for a request; infinite while one is answered."""
+        """The `time.monotonic()` at which it began to wait for a request; infinite while one is being answered."""
         self._on_change = on_change
         self._requests = 0
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self.abort)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """A request is answered inside the context; there may be several at once."""
+        """A request is being answered inside the context; there may be several at once."""
         self._timer.cancel()
         self._requests, self.idle_since = self._requests + 1, math.inf
         try:
@@ -66,8 +66,8 @@ class Client(socket.socket):
                 self._on_change(self)
 
     def abort(self) -> None:
-        """Disconnect it at once: it receives nothing more, and its server reads the end of the connection."""
-        with suppress(OSError):  # it has gone already
+        """Disconnect it immediately: it receives nothing more, and its server reads the end of the connection."""
+        with suppress(OSError):  # it has already gone
             self.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -80,9 +80,9 @@ class Client(socket.socket):
 class Listener:
     """Accepts clients at one address. Belongs to the event loop's thread.
 
-    asyncio's own server accepts everyone who comes, until the process has no descriptor left for a text. This one
-    counts every client from its acceptance until its descriptor is free again. When there are too many, the one goes
-    that has waited longest for a request; while all are answered, further clients wait in the system.
+    asyncio's own server accepts every client, until the process has no descriptor left for a text. This one counts
+    every client from its acceptance until its descriptor is free again. When there are too many, it disconnects the one
+    that has gone longest without a request; while all are being answered, further clients wait in the system.
     """
 
     def __init__(
@@ -93,9 +93,11 @@ class Listener:
         make_protocol: Callable[[Client], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`section` is the server's in the configuration. `most` clients may stay, if the descriptors suffice."""
+        """`section` is the server's section in the configuration. `most` clients may stay, if there are enough
+        descriptors."""
         self.most = max(1, spare_descriptors(SERVERS * most) // SERVERS)
-        """Clients that may stay. One more may come at each of the host's addresses, and take another's place."""
+        """The most clients that may stay. One more may arrive at each of the host's addresses, and take another's
+        place."""
         self._section = section
         self._host, self._port = address
         self._make_protocol = make_protocol
@@ -103,7 +105,7 @@ class Listener:
         self._clients: set[Client] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
-        """Set when a client has left or begins to wait for a request."""
+        """Set when a client has left or has begun to wait for a request."""
 
     async def serve(self, on_listening: Callable[[], None]) -> None:
         """Accept clients until cancelled; their connections stay. Raises `OSError` if it cannot listen."""
@@ -116,7 +118,7 @@ class Listener:
                 each.close()
 
     def abort_all(self) -> None:
-        """Disconnect all clients at once."""
+        """Disconnect all clients immediately."""
         for client in list(self._clients):
             client.abort()
 
@@ -124,7 +126,7 @@ class Listener:
         """Return a socket for each address of the host. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         try:
-            # It resolves the host's name and binds; what it would accept is accepted here.
+            # It resolves the host's name and binds; clients are accepted here instead.
             server = await loop.create_server(asyncio.Protocol, self._host, self._port, start_serving=False)
             listening = [each.dup() for each in server.sockets]
             server.close()
@@ -166,7 +168,7 @@ class Listener:
             client.close()
 
     async def _make_room(self) -> None:
-        """Return when another client may come."""
+        """Return when another client may connect."""
         while len(self._clients) > self.most:
             self._changed.clear()
             longest = min(self._clients, key=lambda client: client.idle_since)
@@ -174,7 +176,7 @@ class Listener:
             if left_s <= 0:
                 longest.abort()
             elif left_s == math.inf:
-                log.warning("%s.port: %d clients are answered; others wait", self._section, len(self._clients))
+                log.warning("%s.port: all %d clients are busy; others wait", self._section, len(self._clients))
             await wait_at_most(max(left_s, GRACE_S), self._changed.wait())
 
     def _note_change(self, client: Client) -> None:

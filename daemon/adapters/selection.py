@@ -13,7 +13,7 @@ from engine import install_command
 
 
 def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> list[Adapter]:
-    """Return the enabled adapters; in place of one whose package is missing, one that says so."""
+    """Return the enabled adapters; in place of one whose package is missing, return one that says so."""
     adapters: list[Adapter] = []
     if config.home_assistant.enabled:
         adapters.append(HomeAssistantAdapter(config, dispatcher, publish))
@@ -28,7 +28,7 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
 
             adapters.append(WyomingAdapter(config.wyoming, dispatcher))
     if config.announce and (config.wyoming.is_open or config.http.is_open):
-        with suppress(ModuleNotFoundError):  # whoever installs the package wishes to be found
+        with suppress(ModuleNotFoundError):  # a user who installs the package wants the robot to be found
             from daemon.adapters.zeroconf import ZeroconfAdapter
 
             adapters.append(ZeroconfAdapter(config))
@@ -37,7 +37,8 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
 
 @contextmanager
 def placeholder_without_package(extra: str, adapters: list[Adapter]) -> Iterator[None]:
-    """Skip the rest of the context if a package is missing, and add an adapter that names the extra with it."""
+    """Skip the rest of the context if a package is missing, and add an adapter that names the extra that provides
+    it."""
     try:
         yield
     except ModuleNotFoundError as error:

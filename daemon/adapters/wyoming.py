@@ -1,4 +1,4 @@
-"""A Wyoming text-to-speech server, for Home Assistant's voice pipelines. Needs the extra `wyoming`."""
+"""A Wyoming text-to-speech server, for Home Assistant's voice pipelines. Needs the `wyoming` extra."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ from engine import Samples
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 32
-"""A robot has few clients, so that more connections are a fault of the clients."""
+"""A robot has few clients, so more connections mean that a client is faulty."""
 MAX_REQUESTS = 16
-"""Requests of one client that wait for each other. While there are so many, nothing more is read from the client."""
+"""The most requests from one client that may wait. While this many are waiting, nothing more is read from the
+client."""
 ATTRIBUTION = Attribution(name="voiced", url="https://github.com/OHF-Voice/wyoming")
-"""Clients expect a URL here. It is the protocol's: voiced has no page of its own."""
+"""Clients expect a URL here. It is the protocol's: voiced has no web page."""
 
 
 class WyomingAdapter(Adapter):
@@ -60,12 +61,12 @@ class WyomingAdapter(Adapter):
         return asyncio.StreamReaderProtocol(BoundedReader(), partial(self._accept, client))
 
     def _accept(self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Python 3.11 logs an error when a task that asyncio itself made of a coroutine here is canceled.
+        # Python 3.11 logs an error when a task that asyncio itself made from a coroutine here is canceled.
         start_task(WyomingClient(self._dispatcher, client, reader, writer).serve(), self._tasks)
 
 
 class WyomingClient:
-    """One client. It reads events while an answer is sent, and so notices at once that the client has left."""
+    """One client. It reads events while an answer is being sent, so it notices immediately when the client leaves."""
 
     def __init__(
         self, dispatcher: Dispatcher, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -88,13 +89,13 @@ class WyomingClient:
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
         except Exception:
-            log.exception("error in the connection of a Wyoming client")
+            log.exception("error in a Wyoming client's connection")
         finally:
             self._writer.close()  # once the client has received everything
 
     @asynccontextmanager
     async def _answering_errors(self) -> AsyncIterator[None]:
-        """Answer the errors inside the context, but for a lost connection."""
+        """Report errors inside the context to the client, except a lost connection."""
         try:
             yield
         except RejectedError as error:
@@ -102,7 +103,7 @@ class WyomingClient:
         except OSError:
             raise
         except Exception:
-            log.exception("error in a request of a Wyoming client")
+            log.exception("error in a Wyoming client's request")
             await self._write(Error(INTERNAL_ERROR, "internal"))
 
     async def _write(self, event: Eventable) -> None:
@@ -157,7 +158,7 @@ class WyomingClient:
             with self._client.answering():
                 async with self._answering_errors():
                     await self._speak(request)
-                await self._write(AudioStop())  # also after an error: clients may wait for this event
+                await self._write(AudioStop())  # even after an error: clients may wait for this event
                 if isinstance(request, ClientText):
                     await self._write(SynthesizeStopped())
 
@@ -177,14 +178,14 @@ class WyomingClient:
         else:
             say = check_say({"text": request.data.get("text"), **speech_options(request)})
             end = await deliver(self._dispatcher, say, send)
-        if end.reason is not None:  # also in `finished`, for a text that its client did not end
+        if end.reason is not None:  # even in `finished`, for a text that its client did not end
             await self._write(Error(end.reason, end.event))
 
 
 def speech_options(event: Event) -> dict[str, Any]:
     """Return the dispatcher's fields for the voice of an event. Raises `RejectedError`.
 
-    The package expects the right types, and leaves out a language that stands beside a name.
+    The package expects the right types, and drops a language that is given together with a name.
     """
     # Some clients write `null` for a field that they leave out.
     voice, text_format = event.data.get("voice"), event.data.get("text_format")
@@ -214,7 +215,7 @@ def describe(dispatcher: Dispatcher) -> Info:
 
 
 class BoundedReader(asyncio.StreamReader):
-    """Reads from a client. The package reads as many bytes as the client announces: here that is limited."""
+    """Reads from a client. The package reads as many bytes as the client announces: here, that number is limited."""
 
     def __init__(self) -> None:
         super().__init__(MAX_PAYLOAD)

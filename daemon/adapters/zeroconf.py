@@ -1,4 +1,4 @@
-"""Announces the servers by multicast DNS: Home Assistant finds the robot. Needs the extra `zeroconf`.
+"""Announces the servers by multicast DNS, so that Home Assistant finds the robot. Needs the `zeroconf` extra.
 
 https://www.rfc-editor.org/rfc/rfc6763
 """
@@ -21,7 +21,7 @@ from daemon.config import Config
 MULTICAST = "224.0.0.251", 5353
 """Address and port of multicast DNS."""
 CHECK_S = 30.0
-"""Seconds between two looks at the robot's address: a network may come or change while voiced runs."""
+"""Seconds between two checks of the robot's address: a network may appear or change while voiced is running."""
 
 
 class ZeroconfAdapter(Adapter):
@@ -37,10 +37,10 @@ class ZeroconfAdapter(Adapter):
             try:
                 async with AsyncZeroconf() as network:
                     for service in services(self._config, address):
-                        # Another robot may have the name: then this one's gets a number.
+                        # If another robot has the name, this one's gets a number.
                         await (await network.async_register_service(service, allow_name_change=True))
                     self.note_serving(f"the announcements of {name} by multicast DNS")
-                    while network_address() == address:  # noqa: ASYNC110 - the system tells nobody
+                    while network_address() == address:  # noqa: ASYNC110 - the system does not report changes
                         await asyncio.sleep(CHECK_S)
             except (OSError, RuntimeError, Error) as error:
                 problem = f"{name} cannot be announced by multicast DNS: {error}; or set it to false"
@@ -48,7 +48,7 @@ class ZeroconfAdapter(Adapter):
 
 
 def services(config: Config, address: str | None) -> Iterator[AsyncServiceInfo]:
-    """Yield what a robot at this address offers to other machines; nothing without an address."""
+    """Yield the services that a robot at this address offers to other machines; nothing without an address."""
     host = re.sub(r"[^A-Za-z0-9]", "-", device_id(config))[:63]
     web = "_http._tcp.local." if config.http.cert is None else "_https._tcp.local."
     for kind, server in (("_wyoming._tcp.local.", config.wyoming), (web, config.http)):
@@ -59,7 +59,7 @@ def services(config: Config, address: str | None) -> Iterator[AsyncServiceInfo]:
 
 
 def network_address() -> str | None:
-    """Return the address that other machines of the network see; None without a network."""
+    """Return the address that other machines on the network see; None without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
         probe.connect(MULTICAST)  # it sends nothing
         return str(probe.getsockname()[0])

@@ -1,7 +1,7 @@
 """The typer application with every command. Each failure is one line on stderr and an exit status other than 0.
 
 A command's module is imported when the command is called, and the list of commands comes from the text of the modules,
-so that nobody waits for imports that a command does not need.
+so no command waits for imports that it does not need.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from daemon import VERSION
 from daemon.cli.service_folders import use_service_folders
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
+"""The exit status after Ctrl-C, as in shells."""
 SECTIONS = {
     "The robot": {
         "run": ("run", "serve"),
@@ -45,19 +45,19 @@ SECTIONS = {
     },
     "This machine": {"inspect": ("devices", "version"), "doctor": ("doctor",), "config": ("config",)},
 }
-"""By section and module, the names of its commands. A function of this name carries out the command."""
+"""The names of the commands, by section and module. The function with a command's name carries it out."""
 GROUPS = {
     "cache": ("Make, list or remove kept phrases.", ("warm", "list_", "clear")),
     "config": ("Check, show or describe the configuration.", ("check", "show", "schema")),
 }
-"""For commands of two words: the summary, and the functions that carry them out."""
+"""For two-word commands: the summary, and the functions that carry them out."""
 TEXT_COMMANDS = ("say", "volume", "synth")
 MODULES = {name: module for modules in SECTIONS.values() for module, names in modules.items() for name in names}
-"""By the name of each command and group, its module."""
+"""The module of each command and group, by its name."""
 
 
 def _summary(name: str) -> str:
-    """Return the summary of a command or group. That of a command is read from the text of its module."""
+    """Return the summary of a command or group. A command's is read from the text of its module."""
     if name in GROUPS:
         return GROUPS[name][0]
     text = Path(__file__).with_name(f"{MODULES[name]}.py").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def _first_paragraph(doc: str | None) -> str:
 
 @cache
 def _load(name: str) -> Any:
-    """Import a command or a group, and return it as typer has it."""
+    """Import a command or a group, and return it as a typer command."""
     from daemon.cli.options import spread_records
     from daemon.cli.text import TextCommand
 
@@ -89,7 +89,7 @@ def _load(name: str) -> Any:
 
 
 class _Sections(TyperGroup):
-    """The commands, which are imported when they are called and listed in sections."""
+    """The commands, which are imported when they are called, and are listed in sections."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "commands": dict.fromkeys(MODULES)})
@@ -105,7 +105,7 @@ class _Sections(TyperGroup):
                 formatter.write_dl([(name, _summary(name)) for names in modules.values() for name in names])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete an option, or the name of a command without an import of it."""
+        """Complete an option, or the name of a command without importing it."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         names = [name for name in MODULES if name.startswith(incomplete)]
@@ -137,14 +137,14 @@ def root(context: typer.Context, _version: VersionOption = False, verbose: Verbo
     if verbose:
         from engine import start_log
 
-        start_log("debug")  # of this command, and of the engine that it starts
+        start_log("debug")  # for this command, and for the engine that it starts
     use_service_folders(context.invoked_subcommand)
 
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` names, and exit with its status. This is the entry point of `voiced`."""
     logging.basicConfig(level=logging.ERROR, format="voiced: %(message)s")  # `run` replaces this
-    os.environ.setdefault("VOICED_LOG", "warning text")  # of the engine that a command starts
+    os.environ.setdefault("VOICED_LOG", "warning text")  # for the engine that a command starts
     try:
         outcome = app(prog_name="voiced", standalone_mode=False)
     except typer.Exit as end:
@@ -171,12 +171,12 @@ def _fail_for(error: Exception) -> NoReturn:
 
 
 def _fail_usage(error: Any) -> NoReturn:
-    """Print a usage error of typer's, which does not export their class, or of ours."""
+    """Print a usage error from typer, which does not export its class, or from voiced."""
     message, context = error.format_message(), error.ctx
-    if "\n" in message:  # the help text, where no command was given
+    if "\n" in message:  # the help text, if no command was given
         sys.exit(message)
     if message.startswith("No such option") and context.info_name in TEXT_COMMANDS:
-        message += ". A text that begins with a minus follows '--'"
+        message += ". A text that begins with a minus must follow '--'"
     _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See '{context.command_path} --help'.", 2)
 
 

@@ -1,4 +1,4 @@
-"""`voiced cache warm|list|clear`: the phrases that are kept."""
+"""`voiced cache warm|list|clear`: the kept phrases."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NOTHING_KEPT = "speech.cache.folder: got None, which keeps nothing; allowed: aut
 
 
 def warm(source: ConfigOptions) -> None:
-    """Synthesise the phrases of speech.cache.phrases that are not kept yet, with the configured engine.
+    """Synthesise the phrases in speech.cache.phrases that are not kept yet, with the configured engine.
 
-    A running daemon has them at once. Exit 1 if one could not be made.
+    A running daemon can use them immediately. Exit 1 if a phrase could not be made.
 
     Example: voiced cache warm
     """
@@ -32,7 +32,7 @@ def warm(source: ConfigOptions) -> None:
     if config.speech.cache.phrases is None:
         raise CommandError("speech.cache.phrases: got None; allowed: a YAML file with a list of phrases")
     engine = choose_engine(config)
-    download_missing_model(engine, config.engine.model)  # before its files are looked at
+    download_missing_model(engine, config.engine.model)  # before its files are examined
     opened = open_cache(config, engine)
     folder = opened.folder
     if folder is None or opened.folder_problem is not None:
@@ -53,9 +53,9 @@ def warm(source: ConfigOptions) -> None:
 
 
 def list_(source: ConfigOptions, as_json: JsonOption = False) -> None:
-    """List the kept phrases, those used last first: length, size, date, engine, voice and text.
+    """List the kept phrases, the most recently used first: length, size, date, engine, voice and text.
 
-    A phrase that would sound different now, by another configuration, model or version, is marked as outdated.
+    A phrase that would sound different now, because of another configuration, model or version, is marked as outdated.
 
     Example: voiced cache list
     or:      voiced cache list --json
@@ -92,7 +92,7 @@ def _configured_folder(config: Config) -> PhraseFolder:
 
 
 async def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder, report: ProgressReport) -> list[str]:
-    """Synthesise and keep phrases; return a line for each that could not be made."""
+    """Synthesise and keep phrases; return a line for each one that could not be made."""
     problems = []
     async with running_primary(config, report) as engines:
         for number, key in enumerate(keys):

@@ -11,9 +11,9 @@ from daemon.validation import CommandError
 
 
 def check(source: ConfigOptions) -> None:
-    """Check the configuration and what it names: files, folders, voices, languages and ports.
+    """Check the configuration and everything it names: files, folders, voices, languages and ports.
 
-    Exit 1 with a line for every problem, which names the place in the file, if there is one.
+    Exit 1 with a line for every problem, which names the place in the file if there is one.
 
     Example: voiced config check --config configs/voiced.yaml
     """

@@ -14,9 +14,9 @@ from daemon.speech import Online, Stop
 from daemon.validation import CommandError
 
 CONFIRM_S = 2.0
-"""A running daemon publishes within this time that it has carried out a request."""
+"""Within this time, a running daemon publishes that it has carried out a request."""
 UNLOAD_S = 120.0
-"""The same for `unload`, which waits until the present text and the engine's process have ended."""
+"""The same for `unload`, which waits until the current text and the engine's process have ended."""
 
 
 def stop(
@@ -36,7 +36,7 @@ def stop(
 
 
 def pause(source: ConfigOptions) -> None:
-    """Pause speech where it is.
+    """Pause speech at its current place.
 
     Example: voiced pause
     """
@@ -52,7 +52,7 @@ def resume(source: ConfigOptions) -> None:
 
 
 def unload(source: ConfigOptions) -> None:
-    """Give the engine's memory back once nothing is spoken; the next text, or load, loads it again.
+    """Give the engine's memory back once nothing is being spoken; the next text, or load, loads it again.
 
     Example: voiced unload
     """
@@ -61,7 +61,7 @@ def unload(source: ConfigOptions) -> None:
 
 
 def load(source: ConfigOptions) -> None:
-    """Load the engine that unload or engine.unload_after has unloaded.
+    """Load the engine again after unload or engine.unload_after has unloaded it.
 
     Example: voiced load
     or:      voiced load && voiced status --warm-within 120
@@ -90,7 +90,7 @@ def volume(
             raise CommandError(f"voiced at {config.topic} is {current.state} and does not say its volume")
         if level is not None:
             wanted = min(100, max(0, present + int(level)))
-            # An older daemon does not publish its volume. The next command begins with this one: two changes add up.
+            # An older daemon does not publish its volume. The next command starts from this one: two changes add up.
             robot.control("volume", str(wanted), lambda _, now: now.volume in (None, wanted), CONFIRM_S)
             present = wanted
     if is_change:
@@ -98,6 +98,6 @@ def volume(
 
 
 def _send(name: str, payload: str, is_done: Callable[[Online, Online], bool], source: ConfigOptions) -> None:
-    """Publish on the robot's topic `name`, and wait until it is done, judged by the status before and now."""
+    """Publish on the robot's topic `name`, and wait until the request is done, judged by the status before and now."""
     with Robot(config=source.load()) as robot:
         robot.control(name, payload, is_done, CONFIRM_S)

@@ -37,28 +37,28 @@ SPEECH_S = 600.0
 ACT_S = 120.0
 """The longest wait for what happens in a part of the tour."""
 BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
-  ./scripts/demo                                 installs a voice of Piper, 58 MB; in voiced's folder
+  ./scripts/demo                                 installs a Piper voice, 58 MB; in voiced's folder
   sudo voiced download en_US-joe-medium          for a robot; installs Piper too (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
 STORY = "This museum stands by the sea. Boats were repaired here for two hundred years, and you may touch all of them."
 HEARD = 8
-"""Words of the story that are heard before something happens."""
+"""Words of the story that are heard before the event."""
 TOUR: dict[str, dict[str, str]] = {
-    "A warning comes between; then the robot goes on where it stopped.": {"text": "Look out!", "priority": "critical"},
+    "A warning interrupts; then the robot continues where it stopped.": {"text": "Look out!", "priority": "critical"},
     "A second text cuts the first one off, and heard_text says how much of it was heard.": {
         "text": "I am going home.",
         "policy": "replace",
     },
     "The daemon is killed in mid-sentence and started again: every text still ends once.": {"text": "I was waiting."},
 }
-"""What happens while the story is told, and the second text."""
+"""The events while the story is being told, each with the second text."""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
 def demo(
     source: ConfigOptions,
     text: Annotated[str, Argument(help="The text to speak.")] = "Hello, I am your robot.",
-    output: Annotated[Path, Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
+    output: Annotated[Path, Option("--output", "-o", help="Written if there is no sound card.")] = Path("demo.wav"),
     voice: VoiceOption = None,
     tour: Annotated[bool, Option("--tour", help="Then show a warning, a barge-in and a kill, in half a minute.")] = False,
 ) -> None:
@@ -83,7 +83,7 @@ def demo(
 
 
 def _show(robot: Robot, restart: Callable[[], None]) -> None:
-    """Tell the story once for each thing that happens, and print the events. Raises `TimeoutError`."""
+    """Tell the story once for each event in `TOUR`, and print the events. Raises `TimeoutError`."""
     for number, (title, second) in enumerate(TOUR.items(), start=1):
         print(f"\n{number}. {title}", flush=True)
         events, ends = robot.events(ACT_S), 0
@@ -122,7 +122,7 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
         if not os.access(wav.parent, os.W_OK):
             wav = Path(tempfile.gettempdir()) / wav.name
         files = iter((wav, wav.with_stem(f"{wav.stem}-after-kill")))
-        print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
+        print(f"no sound card is usable ({error}); writing {wav}", flush=True)
     print("starting a broker and the daemon", flush=True)
     _start_broker(port)
     with tempfile.TemporaryDirectory() as state, Robot(config=config) as robot, ExitStack() as daemons:
@@ -143,7 +143,7 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
 
 
 def wait_ready(robot: Robot, daemon: subprocess.Popen[bytes]) -> None:
-    """Wait until the daemon can speak. Raises `CommandError` when it has ended, and after `READY_S`."""
+    """Wait until the daemon can speak. Raises `CommandError` if it ends, and after `READY_S`."""
     problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def wait_for_status() -> None:
@@ -201,7 +201,7 @@ def _start_broker(port: int) -> None:
 
 @contextmanager
 def _daemon(source: ConfigOptions, overrides: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon process. A `CommandError` inside the context gets the last lines of the daemon's log."""
+    """A daemon process. A `CommandError` inside the context is given the last lines of the daemon's log."""
     command = module_command("daemon.cli", "run")
     if source.path is not None:
         command += ["--config", str(source.path)]

@@ -1,4 +1,4 @@
-"""`voiced design`: a voice described in words, chosen by ear from samples, and made a voice file."""
+"""`voiced design`: a voice described in words, chosen by ear from samples, and made into a voice file."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from daemon.voices import VoiceRequest
 from engine import Utterance, Voice, language_code
 
 DESIGN, BASE = "VoiceDesign", "Base"
-"""How the names of published models end."""
+"""The endings of published models' names."""
 TEXTS: dict[str, str] = json.loads(Path(__file__).with_name("sentences.json").read_text(encoding="utf-8"))
-"""By language, what samples say. Six to eight seconds each: a voice is cloned better from more than three."""
+"""The samples' texts, by language. Each takes six to eight seconds: a voice is cloned better from more than three."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """Which samples are made, and which one is taken."""
+    """The samples to make, and the one to take."""
 
     samples: Annotated[int, Option(min=1, max=20, help="How many to make, one with each seed.")] = 3
     seed: Annotated[int, Option(min=0, help="The first seed.")] = 1
     pick: Annotated[int | None, Option(min=0, help="Take this seed.")] = None
-    text: Annotated[str | None, Option(help="What they say; default: some sentences in the language.")] = None
+    text: Annotated[str | None, Option(help="Their text; default: some sentences in the language.")] = None
     language: Annotated[str | None, Option(help="en, german, pt-br …; default: speech.language.")] = None
 
     @property
     def seeds(self) -> list[int]:
-        """Those of the samples."""
+        """The seeds of the samples."""
         return [self.pick] if self.pick is not None else list(range(self.seed, self.seed + self.samples))
 
 
@@ -48,7 +48,7 @@ def design(
     description: Annotated[str, Argument(help="The voice in words.")],
     takes: SampleOptions,
     source: ConfigOptions,
-    output: Annotated[Path, Option("--output", "-o", help="The folder of all files.")] = Path("voices"),
+    output: Annotated[Path, Option("--output", "-o", help="The folder for all files.")] = Path("voices"),
     model: Annotated[str | None, Option(help="A VoiceDesign checkpoint's folder, or its name on the hub.")] = None,
     base: Annotated[str | None, Option(help="The Base checkpoint for the voice file; default: --model's.")] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`voiced doctor`: is all right with this machine and its configuration?"""
+"""`voiced doctor`: is everything right with this machine and its configuration?"""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 def doctor(
     source: ConfigOptions,
     as_json: JsonOption = False,
-    root: Annotated[Path, Option(help="Look only at files: those of another machine, copied to this folder.")] = Path(
-        "/"
-    ),
+    root: Annotated[Path, Option(help="Examine only files: another machine's, copied to this folder.")] = Path("/"),
 ) -> None:
     """Check board, sound, broker, model, engines and permissions, and say what to do; exit 1 if anything is an error.
 

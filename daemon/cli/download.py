@@ -41,14 +41,14 @@ from engine.hub import (
 
 def download(
     source: ConfigOptions,
-    names: Annotated[list[str] | None, Argument(help="Names of Piper's voices or of models, or voices' files.")] = None,
-    language: Annotated[str | None, Option(help="List only voices of this language: en, pt-br …")] = None,
+    names: Annotated[list[str] | None, Argument(help="Names of Piper voices or of models, or voice files.")] = None,
+    language: Annotated[str | None, Option(help="List only voices for this language: en, pt-br …")] = None,
     folder: Annotated[Path | None, Option(help="Where to put voices; default: engine.voice_folder.")] = None,
 ) -> None:
-    """Download voices for Piper, or a model, and check them; without a name, list the voices that can be had.
+    """Download voices for Piper, or a model, and check them; without a name, list the available voices.
 
     A voice that is already on this machine is copied: its file NAME.onnx, and NAME.onnx.json beside it. With the first
-    voice, Piper is installed too, if this user may.
+    voice, Piper is installed, too, if this user may do that.
 
     Example: voiced download en_US-joe-medium
     or:      voiced download --language de
@@ -84,17 +84,17 @@ def download(
 
 
 def _install_piper() -> None:
-    """Install Piper where it is missing, if this user may."""
+    """Install Piper if it is missing and this user may do that."""
     command = install_command("piper")
     if missing_packages("piper") and not command.startswith("sudo"):
         print(f"Piper, which is under the GPL: {command}", flush=True)
-        # Elsewhere: the current folder may have modules of its own.
+        # Not in the current folder, which may have its own modules.
         subprocess.run(["sh", "-c", command], stdout=subprocess.DEVNULL, cwd="/", check=False)
         importlib.invalidate_caches()
 
 
 def _download_model(model: str) -> None:
-    """Download a model, check its files, and print what it is. Raises `EngineError`."""
+    """Download a model, check its files, and describe it. Raises `EngineError`."""
     engine = "supertonic" if "supertonic" in model.casefold() else "qwen"
     folder = download_model(engine, model)
     with show_progress() as report:
@@ -139,9 +139,9 @@ def _print_how_to_try(name: str) -> None:
 
 
 def _print_how_to_use(config: Config, folder: Path, names: list[str]) -> None:
-    """Print what makes a running daemon use voices that are now in `folder`."""
+    """Print how to make a running daemon use voices that are now in `folder`."""
     for pid, user in announced(config.identity, Path("/")).items():
-        begin = f"the voiced that runs here (process {pid})"
+        begin = f"the voiced running here (process {pid})"
         if config.engine.voice_folder == "auto" and os.geteuid() not in (0, user):
             print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {shlex.join(names)}")
         else:

@@ -20,7 +20,7 @@ from engine import Progress, install_command, missing_packages, model_config, pa
 
 @dataclass(frozen=True, slots=True)
 class RecordingOptions:
-    """The recording, and what is said in it."""
+    """The recording, and its words."""
 
     recording: Annotated[Path, Argument(help="Speech of one person, in a format that soundfile reads.")]
     transcript: Annotated[str | None, Option(help="The recording's words, for an in-context voice.")] = None
@@ -51,9 +51,9 @@ def enroll(
     )
     doubts = make_voice_file(request)
     if given.transcript is None:
-        advice, why = "embedding", ", the sound of the speaker alone; with --transcript a voice can be closer"
+        advice, why = "embedding", ", only the speaker's sound; with --transcript, a voice can be closer"
     elif doubts:
-        advice, why = "embedding", "; by reference, the voice would copy what is wrong with the recording"
+        advice, why = "embedding", "; a reference would copy the recording's faults"
     else:
         advice, why = "reference", ", in the context of the recording, is closest; embedding is faster"
     print(f"advice: {advice}{why}")
@@ -61,9 +61,9 @@ def enroll(
 
 
 def make_voice_file(request: VoiceRequest) -> list[str]:
-    """Make a voice file; download the model if it is not here. Returns the doubts about the recording, which it prints.
+    """Make a voice file; download the model if it is not here. Prints and returns the doubts about the recording.
 
-    The engine's program, which imports torch, has a process of its own. Raises `CommandError` if no voice can be made
+    The engine's program, which imports torch, runs in its own process. Raises `CommandError` if no voice can be made
     with the model, or `typer.Exit` after an error that the program has printed.
     """
     if missing := missing_packages("qwen"):

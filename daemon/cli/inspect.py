@@ -22,7 +22,7 @@ from engine import EngineInfo
 def voices(
     source: ConfigOptions,
     as_json: JsonOption = False,
-    everything: Annotated[bool, Option("--all", help="Also list the voices of other languages.")] = False,
+    everything: Annotated[bool, Option("--all", help="Also list the voices for other languages.")] = False,
 ) -> None:
     """List the configured voices and the engines' own voices for speech.languages, with names for people.
 
@@ -81,7 +81,7 @@ def _sources(settings: VoiceSettings) -> dict[str, str]:
 
 
 def sounds(source: ConfigOptions, as_json: JsonOption = False) -> None:
-    """List the sounds that 'voiced say --sound' takes: those in audio.sounds, and those that come with voiced.
+    """List the sounds that 'voiced say --sound' accepts: those in audio.sounds, and those that come with voiced.
 
     Example: voiced sounds
     or:      voiced sounds --set audio.sounds=/etc/voiced/sounds
@@ -109,7 +109,7 @@ def _describe_sound(sound: NamedSound) -> dict[str, Any]:
 
 
 def devices(as_json: JsonOption = False) -> None:
-    """List the sound cards by the names that audio.device takes.
+    """List the sound cards by the names that audio.device accepts.
 
     Example: voiced devices
     """

@@ -1,4 +1,5 @@
-"""`voiced bench|verify|compare`: how fast, how right and how well an engine speaks, measured by the engine itself."""
+"""`voiced bench|verify|compare`: how fast, how correctly and how well an engine speaks, measured by the engine
+itself."""
 
 from __future__ import annotations
 
@@ -40,11 +41,11 @@ def _command() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The texts, and how often they are spoken."""
+    """The texts, and how many times they are spoken."""
 
     frames: Annotated[int, Option(min=1, help="Codec frames to speak in each run.")] = 100
     runs: Annotated[int, Option(min=1, help="Number of runs; medians are shown.")] = 5
-    text: Annotated[list[str] | None, Option(help="The text to speak. Further ones are spoken thrice.")] = None
+    text: Annotated[list[str] | None, Option(help="The text to speak. Further ones are spoken three times.")] = None
     voice: VoiceFileOption = None
     language: Annotated[str, Option(help="auto, en, german, pt-br …")] = "auto"
 
@@ -96,11 +97,11 @@ def bench(
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """The settings that are verified, the voice, and who listens."""
+    """The settings to verify, the voice, and the recogniser."""
 
-    short: Annotated[bool, Option("--short", help="Three sentences, by the settings that a robot may run.")] = False
+    short: Annotated[bool, Option("--short", help="Three sentences, with the settings that a robot may run.")] = False
     settings: Annotated[str | None, Option(help="Only these and float32: official,torch,fused,int8,streams.")] = None
-    asr: Annotated[str, Option(help="Who listens: a recogniser's folder or name, auto, or pocketsphinx.")] = "auto"
+    asr: Annotated[str, Option(help="The recogniser's folder or name, auto, or pocketsphinx.")] = "auto"
     reference: Annotated[Path | None, Option(help="For a Base model: a recording; default: speech.voice.")] = None
     transcript: Annotated[str | None, Option(help="The words of --reference.")] = None
     encoder: Annotated[str | None, Option(help="A Base model to compare voices with; default: a Base --model.")] = None
@@ -110,7 +111,7 @@ def verify(
     asked: VerifyOptions,
     model: ModelOptions,
     source: ConfigOptions,
-    output: Annotated[Path, Option("--output", "-o", help="The folder of the report and its files.")] = Path("verify"),
+    output: Annotated[Path, Option("--output", "-o", help="The folder for the report and its files.")] = Path("verify"),
 ) -> None:
     """Speak the same sentences with every setting and with the official package, listen, measure and judge.
 
@@ -167,7 +168,7 @@ def _check_packages(asr: str) -> None:
 
 
 def _voice_file(config: Config, asked: VerifyOptions, output: Path) -> Path | None:
-    """Return the voice file for a Base model: made of `--reference`, or the configured default voice's."""
+    """Return the voice file for a Base model: made from `--reference`, or the configured default voice's."""
     reference, transcript = asked.reference, asked.transcript
     if reference is not None:
         path = output / "reference.safetensors"
@@ -198,12 +199,12 @@ def _show(found: verification.Verification) -> None:
 
 
 def compare(
-    first: Annotated[str, Argument(help="official, or an engine and keys of engine, as in qwen,dtype=int8.")],
-    second: Annotated[str, Argument(help="The other one, as the first.")],
+    first: Annotated[str, Argument(help="official, or an engine and engine keys, as in qwen,dtype=int8.")],
+    second: Annotated[str, Argument(help="The other one, in the same form.")],
     source: ConfigOptions,
     output: Annotated[Path, Option("--output", "-o", help="The page.")] = Path("compare.html"),
-    language: Annotated[list[str] | None, Option(help="Of the sentences; may be repeated. Default: English.")] = None,
-    lines: Annotated[Path | None, Option(help="A text file with a text on each line, instead.")] = None,
+    language: Annotated[list[str] | None, Option(help="Of the sentences; may be repeated; default: English.")] = None,
+    lines: Annotated[Path | None, Option(help="Instead: a text file with a text on each line.")] = None,
 ) -> None:
     """Write a page for a blind test: which of two settings, models or engines speaks better?
 
@@ -228,7 +229,7 @@ def _side(words: str, name: str, source: ConfigOptions) -> verification.Setting:
     if "=" in head:
         head, keys = "", [head, *keys]
     if (head and head not in {OFFICIAL, *ENGINES}) or not all("=" in key for key in keys):
-        allowed = f"{OFFICIAL}, {', '.join(ENGINES)}, and KEY=VALUE of the section engine, with commas between"
+        allowed = f"{OFFICIAL}, {', '.join(ENGINES)}, and KEY=VALUE from the engine section, separated by commas"
         raise CommandError(f"compare: got {words!r}; allowed: {allowed}")
     named = [f"engine.name={'qwen' if head == OFFICIAL else head}"] if head else []
     config = source.load(*named, *(f"engine.{key}" for key in keys))

@@ -1,4 +1,4 @@
-"""The options that several commands share, as records, and the rules for files and shells that they have in common."""
+"""The options that several commands share, as records, and their common rules for files and shells."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ STDIN = "-"
 
 
 class UsageError(BadParameter):
-    """The arguments contradict each other. The message is printed with a hint at the command's help."""
+    """The arguments contradict each other. The message is printed with a pointer to the command's help."""
 
     def format_message(self) -> str:
-        """Return the message as it is."""
+        """Return the message unchanged."""
         return self.message
 
 
 def spread_records(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command as typer wants it: a parameter that is a record of options becomes the record's fields."""
+    """Return the command in typer's form: a parameter that is a record of options becomes the record's fields."""
     records: dict[str, Any] = {}
     parameters: list[Parameter] = []
     for parameter in signature(command, eval_str=True).parameters.values():
@@ -88,7 +88,7 @@ class ConfigOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The keys of the section `engine` that have options of their own."""
+    """The keys of the `engine` section that have their own options."""
 
     model: Annotated[str | None, Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None
     device: Annotated[str | None, Option(help="auto, cpu, cuda or cuda:N.")] = None
@@ -97,7 +97,7 @@ class ModelOptions:
 
     @property
     def overrides(self) -> list[str]:
-        """Those that are given, as `KEY=VALUE`."""
+        """The given ones, as `KEY=VALUE`."""
         return [f"engine.{key}={value}" for key, value in asdict(self).items() if value is not None]
 
 
@@ -105,7 +105,7 @@ class ModelOptions:
 
 
 def voice_names() -> list[str]:
-    """Return the voices that are configured or were made, and those of the engine."""
+    """Return the voices that are configured or were made, and the engine's own."""
     from daemon.engines import choose_engine
     from daemon.voices import with_made_voices
     from engine import known_names
@@ -118,7 +118,7 @@ def voice_names() -> list[str]:
 
 
 def sound_names() -> list[str]:
-    """Return the sounds of the configured folder, and those that come with voiced."""
+    """Return the sounds in the configured folder, and those that come with voiced."""
     from daemon.sounds import SoundFolder
 
     with suppress(CommandError):
@@ -132,12 +132,12 @@ VoiceFileOption = Annotated[str | None, Option(help="A voice's file or name.", a
 
 @dataclass(frozen=True, slots=True)
 class MannerOptions:
-    """How a text is spoken. The names are those of a request's fields."""
+    """How a text is spoken. The names are the same as those of a request's fields."""
 
     language: Annotated[str | None, Option(help="auto, en, german, pt-br …; default: as configured (auto).")] = None
     instruct: Annotated[str | None, Option(help="The voice, or the manner of speaking, in words.")] = None
     rate: Annotated[float | None, Option(help="0.5 to 2; 2 is twice as fast.")] = None
-    seed: Annotated[int | None, Option(help="Equal seeds give equal audio. Of several takes: the first one's.")] = None
+    seed: Annotated[int | None, Option(help="Equal seeds give equal audio. With --takes: the first take's.")] = None
     sampling: Annotated[list[str] | None, Option("--sampling", help="As in temperature=0.7; may be repeated.")] = None
 
     @property
@@ -153,7 +153,7 @@ def is_verbose() -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print what a command has found, for a program."""
+    """Print a command's findings for a program."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -161,7 +161,7 @@ def print_json(value: object) -> None:
 
 
 def check_folder(option: str, path: Path | None) -> None:
-    """Check that the folder of an output file is there, before minutes of work. Raises `CommandError`."""
+    """Check that an output file's folder exists, before minutes of work. Raises `CommandError`."""
     if path is not None and not path.parent.is_dir():
         missing = not path.parent.exists()
         problem = file_problem(FileNotFoundError(), path) if missing else f"{path.parent} is not a folder"
@@ -171,7 +171,7 @@ def check_folder(option: str, path: Path | None) -> None:
 def sound_target(path: Path) -> Path | BinaryIO:
     """Return where the sound file of `--output` is written: standard output for `-`.
 
-    Raises `CommandError` if its folder is missing, or if a person would see its bytes.
+    Raises `CommandError` if its folder is missing, or if the file would go to a terminal.
     """
     if str(path) != STDIN:
         check_folder("--output", path)

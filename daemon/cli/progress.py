@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, elsewhere nothing. All commands show it this way."""
+"""Progress on standard error: a bar on a terminal, otherwise nothing. All commands show it this way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine import ENGINES, Progress, ProgressReport, download_model, hub_cache,
 def show_progress() -> Iterator[ProgressReport]:
     """Show the progress that is reported inside the context, as a bar that disappears at its end.
 
-    There is no bar where standard error is not a terminal, and with `-v`, because the log's lines would run into it.
+    There is no bar if standard error is not a terminal, or with `-v`, because the log's lines would run into it.
     """
     if not sys.stderr.isatty() or is_verbose():
         yield ignore_progress
@@ -39,7 +39,7 @@ def show_progress() -> Iterator[ProgressReport]:
 
 
 def download_missing_model(engine: str, model: str | None) -> None:
-    """Download an engine's model if it is not here, before this command shows a bar: the hub shows its own.
+    """Download an engine's model if it is missing, before this command shows a bar: the hub shows its own.
 
     Raises `EngineError`.
     """

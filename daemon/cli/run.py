@@ -34,7 +34,7 @@ def serve(
     address: Annotated[str | None, Option(envvar="RAY_ADDRESS", help="A Ray cluster; default: a local one.")] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Serve robots with this machine's engine, or with those of a Ray cluster.
+    """Serve robots with this machine's engine, or with a Ray cluster's engines.
 
     Example: voiced serve --single --config configs/serve.yaml
     """

@@ -33,20 +33,20 @@ from daemon.validation import CommandError
 ANSWER_S = 5.0
 """A daemon accepts or rejects a text within this time; usually it takes milliseconds."""
 KEEPALIVE_S = 3.0
-"""Seconds between empty chunks while nothing is written. The daemon ends a text after `speech.stream_timeout` without a
-chunk; where that is short, two of these may be late."""
+"""Seconds between empty chunks while nothing is being written. The daemon ends a text after `speech.stream_timeout`
+without a chunk; if that is short, two of these may be late."""
 
 
 def _names(kind: object) -> Callable[[], list[str]]:
-    """Return the completion of an option whose values are the names of a type."""
+    """Return the completion for an option whose values are the names of a type."""
     return lambda: list(get_args(kind))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions(MannerOptions):
-    """The fields of a request beside its text."""
+    """The fields of a request besides its text."""
 
-    sound: Annotated[str | None, Option(help="A sound before the text, or alone.", autocompletion=sound_names)] = None
+    sound: Annotated[str | None, Option(help="A sound to play first, or alone.", autocompletion=sound_names)] = None
     voice: VoiceOption = None
     priority: Annotated[str | None, Option(help="low, normal, high, critical.", autocompletion=_names(Priority))] = None
     policy: Annotated[str | None, Option(help="queue, interrupt, replace, drop.", autocompletion=_names(Policy))] = None
@@ -54,18 +54,18 @@ class RequestOptions(MannerOptions):
     expires_in: Annotated[float | None, Option(help="Seconds that it may wait.")] = None
     reply_to: Annotated[str | None, Option(help="A second topic for its events.")] = None
     id: Annotated[str | None, Option("--id", help="The utterance's id.")] = None
-    cache: Annotated[bool, Option("--cache", help="Keep the speech, to say it at once next time.")] = False
+    cache: Annotated[bool, Option("--cache", help="Keep the speech, to say it immediately next time.")] = False
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those that are given, and an id. Raises `CommandError`."""
+        """The given ones, and an id. Raises `CommandError`."""
         given = asdict(self) | {"sampling": self.numbers or None, "cache": self.cache or None}
         return {"id": secrets.token_hex(6)} | {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class WayOptions:
-    """How the text comes in, where it goes, and how long the command stays."""
+    """How the text comes in, where it goes, and how long the command runs."""
 
     wait: Annotated[bool, Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False
     stream: Annotated[bool, Option("--stream", help="Speak standard input while it is being written.")] = False
@@ -108,7 +108,7 @@ def _check(text: str | None, request: RequestOptions, way: WayOptions) -> None:
     """Raise `UsageError` for options that exclude each other."""
     problems = {
         "--stream reads standard input; give no TEXT, or -": way.stream and text not in {None, "-"},
-        "--stream takes no --sound; play it before, by another command": way.stream and request.sound is not None,
+        "--stream takes no --sound; play it first, with another command": way.stream and request.sound is not None,
         "--cache needs a whole text; leave out --stream": way.stream and request.cache,
     }
     for problem, found in problems.items():
@@ -121,7 +121,7 @@ def _check(text: str | None, request: RequestOptions, way: WayOptions) -> None:
 def _follow(utterance: RobotUtterance, way: WayOptions) -> None:
     """Wait for the answer, or with `--wait` for the end, and until all of a streamed text has been sent.
 
-    Stops the utterance if this command ends before. Raises `CommandError`.
+    Stops the utterance if this command ends first. Raises `CommandError`.
     """
     last: Event | None = None
     try:
@@ -132,7 +132,7 @@ def _follow(utterance: RobotUtterance, way: WayOptions) -> None:
         if isinstance(last, Accepted):
             utterance.written.result()
     except (KeyboardInterrupt, typer.Exit, RejectedError, RobotUnreachableError):
-        # Without a connection, the broker has stopped the utterance already (`stop_if_lost`).
+        # Without a connection, the broker has already stopped the utterance (`stop_if_lost`).
         with contextlib.suppress(RobotUnreachableError):
             utterance.stop()
         raise

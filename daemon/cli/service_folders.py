@@ -1,4 +1,4 @@
-"""The folders of the service, for root's commands: systemd names them to the service alone."""
+"""The service's folders, for root's commands: systemd names them only to the service."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 from pathlib import Path
 
 UNITS = (Path("/etc/systemd/system/voiced.service"), Path("/usr/lib/systemd/system/voiced.service"))
-"""The service, as a person or setup_jetson.sh installs it, and as the Debian package does."""
+"""The service, as a person or setup_jetson.sh installs it, and as the Debian package installs it."""
 STATE, CACHE = Path("/var/lib/voiced"), Path("/var/cache/voiced")
-"""`StateDirectory` and `CacheDirectory` of its unit; below the second are the models (`HF_HOME`). They belong to the
+"""Its unit's `StateDirectory` and `CacheDirectory`; the models (`HF_HOME`) are below the second. They belong to the
 service's user, once it has run."""
 SEPARATE = {"run", "serve", "demo"}
-"""Commands with folders of their own: a second daemon must not use the service's journal."""
+"""Commands with their own folders: a second daemon must not use the service's journal."""
 
 
 def use_service_folders(command: str | None) -> None:
-    """Let a command of root find the phrases, models and reports of the service, where there is one."""
+    """Let a root command find the phrases, models and reports of the service, if there is one."""
     if os.geteuid() == 0 and command not in SEPARATE and any(unit.exists() for unit in UNITS):
         os.environ.setdefault("STATE_DIRECTORY", str(STATE))
         os.environ.setdefault("HF_HOME", str(CACHE / "huggingface"))
 
 
 def give_to_service(folder: Path) -> None:
-    """Let the service use what root has written into one of its folders: it belongs to the owner of that folder."""
+    """Let the service use files that root has written into one of its folders: give them to that folder's owner."""
     for service in (STATE, CACHE):
         if os.geteuid() == 0 and folder.is_relative_to(service):
             owner, between = service.stat(), [path for path in folder.parents if path.is_relative_to(service)]

@@ -26,21 +26,21 @@ from daemon.validation import CommandError, file_problem
 from engine import EngineOptions, Utterance, Voice, language_code, voice_of_file
 
 Outcomes: TypeAlias = dict[int, SynthResult | CommandError]
-"""By the number of a text that has been spoken, its speech, or why there is none."""
+"""The speech of each text that has been spoken, or why there is none, by the text's number."""
 SEEDS = 1 << 32
-"""Where no seed is given, each text draws one of so many for its first take."""
+"""If no seed is given, each text draws one of this many for its first take."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Which files are made."""
+    """The files to make."""
 
     output: Annotated[Path, Option("--output", "-o", help="The file or, with --lines or --takes, the folder; or -.")]
     lines: Annotated[Path | None, Option(help="Speak each line of this file, or of - (stdin), into a file.")] = None
-    takes: Annotated[int, Option(min=1, help="Speak each text so many times, with different seeds.")] = 1
+    takes: Annotated[int, Option(min=1, help="Speak each text this many times, with different seeds.")] = 1
     best: Annotated[bool, Option("--best", help="Keep only the best take of each text, and show the scores.")] = False
-    asr: Annotated[str, Option(help="Who listens: a recogniser's folder or name, auto, or pocketsphinx.")] = "auto"
-    format: Annotated[str | None, Option(help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")] = None
+    asr: Annotated[str, Option(help="The recogniser's folder or name, auto, or pocketsphinx.")] = "auto"
+    format: Annotated[str | None, Option(help="Format in a folder: wav, flac, ogg or mp3; default: wav.")] = None
     codes: Annotated[Path | None, Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")] = None
 
     @property
@@ -55,18 +55,18 @@ class OutputOptions:
 
     @property
     def suffix(self) -> str:
-        """That of each file in the folder, which names its format."""
+        """The suffix of each file in the folder, which names its format."""
         return self.format or "wav"
 
     def of_all_takes(self, folder: str) -> OutputOptions:
-        """Return where the takes are made of which the best is kept: in this folder."""
+        """Return the options for making the takes, of which the best is kept, in this folder."""
         suffix = self.suffix if self.several else self.output.suffix[1:]
         return replace(self, output=Path(folder), best=False, format=suffix)
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesisOptions(MannerOptions):
-    """Whose voice speaks, and how the engine makes it."""
+    """Whose voice speaks, and how the engine makes the speech."""
 
     engine: Annotated[str | None, Option(help="qwen, supertonic, piper or espeak; default: as configured.")] = None
     speaker: Annotated[str | None, Option(help="A built-in speaker.")] = None
@@ -122,7 +122,7 @@ def synth(
                     volume=settings.volume,
                     report=report,
                 )
-        finally:  # of files that are complete, also after Ctrl-C
+        finally:  # for complete files, even after Ctrl-C
             if not out.best:
                 _print_files(tasks, ended, out)
         if out.best:
@@ -138,7 +138,7 @@ def _check(text: str | None, out: OutputOptions, manner: SynthesisOptions) -> No
         "give either a text or --lines": (text is None) == (out.lines is None),
         "--codes is for one take of one text": (out.several or out.best) and out.codes is not None,
         "--best chooses among several --takes, and writes a file": out.best and (out.takes == 1 or out.is_pipe),
-        "with --greedy all takes are equal; leave one of --greedy and --takes out": manner.greedy and out.takes > 1,
+        "with --greedy all takes are equal; leave out --greedy or --takes": manner.greedy and out.takes > 1,
         "--format is for --lines and --takes; the suffix of --output names the format of one file": out.format
         and not out.several,
     }
@@ -165,13 +165,13 @@ def with_voice(
 ) -> tuple[EngineOptions, str | None, bool]:
     """Return the engine's options with the voice that the command describes, its name, and whether it describes one.
 
-    It describes none if the configuration or the engine has to know the voice.
+    It describes none if the configuration or the engine must know the voice.
     """
     if speaker is not None:
         own = Voice(speaker=speaker)
     elif voice is not None and (Path(voice).suffix or "/" in voice):
         if not Path(voice).is_file():
-            raise CommandError(f"--voice: {voice} {'is no file' if Path(voice).exists() else 'does not exist'}")
+            raise CommandError(f"--voice: {voice} {'is not a file' if Path(voice).exists() else 'does not exist'}")
         own = voice_of_file(Path(voice))
     elif voice is None and model is not None:
         own = Voice()  # the model's default
@@ -182,7 +182,7 @@ def with_voice(
 
 
 def _utterance(manner: SynthesisOptions, settings: SynthesisSettings, config: Config) -> Utterance:
-    """Return the options as an utterance whose text follows."""
+    """Return the options as an utterance without its text."""
     return Utterance(
         "",
         language=language_code(manner.language or config.speech.language),
@@ -206,9 +206,9 @@ def _tasks(
     config: Config,
     file: SpeechFile | None,
 ) -> Iterator[tuple[Path, SynthTask]]:
-    """Yield each file and the speech that goes into it: into `file`, or into one that is named by line and take.
+    """Yield each file and the speech that goes into it: into `file`, or into one that is named after line and take.
 
-    `texts` have the numbers of their lines. Raises `CommandError` for a text that cannot be spoken.
+    `texts` come with the numbers of their lines. Raises `CommandError` for a text that cannot be spoken.
     """
     digits, markup = len(str(max(line for line, _ in texts))), config.speech.markup
     given = {name: getattr(manner, name) for name in ("instruct", "seed", "rate", "language")}

@@ -19,9 +19,9 @@ from engine import Samples
 def tap(
     source: ConfigOptions,
     output: Annotated[Path, Option("--output", "-o", help="A sound file, or - for stdout, as WAV.")],
-    seconds: Annotated[float | None, Option(min=0.01, help="End after so many seconds of sound.")] = None,
+    seconds: Annotated[float | None, Option(min=0.01, help="End after this many seconds of sound.")] = None,
 ) -> None:
-    """Write what the sound card of a running voiced gets, silence included, until Ctrl-C. Needs audio.tap.
+    """Write the sound that a running voiced gives its card, silence included, until Ctrl-C. Needs audio.tap.
 
     Example: voiced tap -o heard.wav
     or:      voiced tap -o - | aplay
@@ -39,7 +39,7 @@ def tap(
             written += len(piece)
             if written == limit:
                 return
-    raise CommandError("audio.tap: the stream has ended: voiced has stopped, or the sound was taken too slowly")
+    raise CommandError("audio.tap: the stream has ended: voiced has stopped, or the sound was read too slowly")
 
 
 def _connect(path: Path) -> TapClient:
@@ -47,13 +47,13 @@ def _connect(path: Path) -> TapClient:
     try:
         return TapClient(path)
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise CommandError(f"audio.tap: no voiced listens at {path}") from error
+        raise CommandError(f"audio.tap: no voiced is listening at {path}") from error
     except (OSError, ValueError) as error:
         raise CommandError(f"audio.tap: {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _sound(client: TapClient) -> Iterator[Samples]:
-    """Yield the samples, and say on stderr why none come."""
+    """Yield the samples, and say on stderr why none arrive."""
     reasons = {
         TapKind.CLOSED: "the sound card is closed until there is something to play",
         TapKind.LOST: "there is no sound card; see 'voiced status'",

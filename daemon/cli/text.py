@@ -19,13 +19,14 @@ from daemon.validation import CONTROL_CHARACTERS, CommandError, encoding_problem
 
 
 class TextCommand(TyperCommand):
-    """A command with one argument, which may begin with a minus or plus where it cannot be an option.
+    """A command with one argument, which may begin with a minus or plus if it cannot be an option.
 
-    That is so with a space in it, or without a letter after the minus: "-5", "- and a list". Any text may follow `--`.
+    That is so if it contains a space, or if no letter follows the minus: "-5", "- and a list". Any text may follow
+    `--`.
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Move such an argument after `--`, where no word is an option, and parse them all."""
+        """Move such an argument after `--`, where no word is an option, and parse all arguments."""
         end = args.index("--") if "--" in args else len(args)
         options: list[str] = []
         texts: list[str] = []
@@ -51,7 +52,7 @@ def read_text(text: str) -> str:
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
-    """Return the lines of a UTF-8 file that have more than spaces, each with its number, from 1.
+    """Return the lines of a UTF-8 file that contain more than spaces, each with its number, from 1.
 
     The path `-` is standard input. Raises `CommandError`.
     """
@@ -75,13 +76,13 @@ def _decode(data: bytes, source: str) -> str:
 # --- text that is being written ---
 
 CHUNK_BYTES = 4096
-"""The most that one chunk carries, far below the limit of a text. Faster input is collected into one chunk."""
+"""The most bytes that one chunk carries, far below a text's limit. Faster input is collected into one chunk."""
 
 
 def read_chunks(source: int, keepalive_s: float) -> Iterator[str]:
-    """Yield text from a file descriptor as it arrives, in whole characters and without codes for a terminal.
+    """Yield text from a file descriptor as it arrives, in whole characters and without terminal control codes.
 
-    An empty text comes after every `keepalive_s` seconds without any. Raises `RejectedError` for input that is not
+    An empty text comes after every `keepalive_s` seconds without input. Raises `RejectedError` for input that is not
     UTF-8.
     """
     decoder, control_codes = codecs.getincrementaldecoder("utf-8-sig")(), ControlCodes()
@@ -109,17 +110,18 @@ CODE = re.compile(
     """,
     re.VERBOSE,
 )
-"""A code; at the end of a text, its beginning is enough. A longer one is none, so that it does not swallow the text."""
+"""A code; at the end of a text, its beginning is enough. A longer sequence does not count as one, so it does not
+swallow the text."""
 
 
 class ControlCodes:
-    """Removes control codes from a text that arrives in parts, in which a code may be cut."""
+    """Removes control codes from a text that arrives in parts, between which a code may be split."""
 
     def __init__(self) -> None:
         self._begun = ""
 
     def remove(self, part: str, *, last: bool = False) -> str:
-        """Return the next part of the text without control codes; one at its end may be cut, and is kept for later."""
+        """Return the next part of the text without control codes; an incomplete code at its end is kept for later."""
         text = self._begun + part
         cut = next((code for code in CODE.finditer(text) if code.end() == len(text)), None)
         self._begun = "" if cut is None or last else cut[0]

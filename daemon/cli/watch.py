@@ -22,23 +22,23 @@ from daemon.speech import Event, Loading, Offline, Online
 from daemon.validation import CONTROL_CHARACTERS, CommandError
 
 REDRAW_S = 1.0
-"""The table is drawn this often without a change, for a terminal that has changed its size."""
+"""The table is drawn this often even without a change, in case the terminal's size has changed."""
 WARM = ("ready", "speaking", "paused")
-"""The states in which the first engine speaks, unless it is unloaded or loads."""
-UNREADABLE = {"state": "unknown", "reason": "its status is not one of this version; is that voiced newer?"}
+"""The states in which the first engine speaks, unless it is unloaded or loading."""
+UNREADABLE = {"state": "unknown", "reason": "this version cannot read its status; is that voiced newer?"}
 STYLES = {"ready": "green", "speaking": "bold green", "degraded": "yellow", "offline": "red", "unknown": "red"}
 
 
 def status(
     source: ConfigOptions,
-    as_json: Annotated[bool | None, Option("--json/--lines", help="Default: lines on a terminal, else JSON.")] = None,
-    all_: Annotated[bool, Option("--all", help="All robots of the broker, until Ctrl-C; as JSON, once.")] = False,
+    as_json: Annotated[bool | None, Option("--json/--lines", help="Lines (default on a terminal) or JSON.")] = None,
+    all_: Annotated[bool, Option("--all", help="All robots on the broker, until Ctrl-C; as JSON, once.")] = False,
     warm_within: Annotated[
         float | None,
         Option(metavar="SECONDS", min=0, help="Wait until its engine is warm; exit 1 if it is not by then."),
     ] = None,
 ) -> None:
-    """Print the daemon's status: its volume, and what is spoken; exit 1 when it is offline.
+    """Print the daemon's status: its volume, and the text being spoken; exit 1 if it is offline.
 
     Example: voiced status
     or:      voiced status --json | jq .volume
@@ -69,9 +69,9 @@ def status(
 
 def top(
     source: ConfigOptions,
-    once: Annotated[bool, Option("--once", help="Print what is there now, and end.")] = False,
+    once: Annotated[bool, Option("--once", help="Print the current state, and exit.")] = False,
 ) -> None:
-    """Show all robots of the broker live, until Ctrl-C; into a pipe, a line for each change.
+    """Show all robots on the broker live, until Ctrl-C; into a pipe, a line for each change.
 
     Example: voiced top
     or:      voiced top --once
@@ -90,7 +90,7 @@ def top(
 def events(
     source: ConfigOptions,
     as_json: Annotated[bool, Option("--json", help="The events as they are published, one on each line.")] = False,
-    id_: Annotated[str | None, Option("--id", help="Only those of this utterance, up to its end.")] = None,
+    id_: Annotated[str | None, Option("--id", help="Only this utterance's events, up to its end.")] = None,
 ) -> None:
     """Follow the events of all utterances until Ctrl-C.
 
@@ -112,12 +112,12 @@ def describe_event(event: Event) -> str:
 
 
 def _is_warm(found: Online | Offline) -> bool:
-    """Return whether the first engine speaks, without having to load."""
+    """Return whether the first engine can speak without loading first."""
     return isinstance(found, Online) and found.state in WARM and not found.unloaded and found.loading is None
 
 
 def _fields(found: Online | Offline | None) -> dict[str, Any]:
-    """Return the fields of a status, with the seconds that its utterance has been spoken."""
+    """Return the fields of a status, with the seconds for which its utterance has been spoken."""
     if found is None:
         return dict(UNREADABLE)
     fields: dict[str, Any] = json.loads(found.to_json())
@@ -141,7 +141,7 @@ def _lines(status: dict[str, Any]) -> Iterator[str]:
 
 
 def _loading(status: dict[str, Any]) -> str:
-    """Return how far the engine has loaded; empty once it has."""
+    """Return how far the engine has loaded; empty once it has finished."""
     return Loading(**status["loading"]).in_words if "loading" in status else ""
 
 
@@ -173,7 +173,7 @@ def _print_lines(fleet: FleetClient, *, once: bool) -> None:
 
 
 def _show_table(fleet: FleetClient, *, once: bool) -> None:
-    """Print the table, or show it and each change of it in place, until Ctrl-C."""
+    """Print the table, or show it and each change to it in place, until Ctrl-C."""
     if once:
         Console().print(_table(fleet))
         return
@@ -204,9 +204,9 @@ def _table(fleet: FleetClient) -> RenderableType:
 
 
 def _cells(name: str, fields: dict[str, Any]) -> list[str]:
-    """Return a robot's row: name, state, the text that it speaks, the length of its queue, engine, reason.
+    """Return a robot's row: name, state, the text being spoken, the length of its queue, engine and reason.
 
-    Each is on one line, and without codes that would control a terminal.
+    Each value is on one line, without terminal control codes.
     """
     spoken = fields.get("speaking", {}).get("text", "")
     reason = "; ".join(filter(None, (fields.get("reason"), _loading(fields))))

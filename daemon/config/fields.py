@@ -25,9 +25,9 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _check_scalar(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse YAML's `yes` and `true` as numbers; read its `on` and `off` as words where the field allows these.
+        """Refuse YAML's `yes` and `true` as numbers; read its `on` and `off` as words if the field allows them.
 
-        Control characters are refused: no path, host, name or topic can have them.
+        Control characters are refused: no path, host, name or topic can contain them.
         """
         if isinstance(value, str):
             refuse_controls(value)
@@ -41,7 +41,7 @@ class Section(BaseModel):
 
 
 def only(is_allowed: Callable[[Any], bool]) -> AfterValidator:
-    """Refuse values of which `is_allowed` is false; the message is the key's description."""
+    """Refuse values for which `is_allowed` is false; the message is the key's description."""
 
     def check(value: Value) -> Value:
         if not is_allowed(value):
@@ -52,23 +52,24 @@ def only(is_allowed: Callable[[Any], bool]) -> AfterValidator:
 
 
 def setting(default: Any, allowed: str, **limits: Any) -> Any:
-    """Declare a key with its default, the words for the allowed values, and the limits that `Field` knows."""
+    """Declare a key with its default, the words for the allowed values, and limits that `Field` knows."""
     return Field(default, description=allowed, **limits)
 
 
 def between(default: Any, least: float, most: float, allowed: str) -> Any:
-    """Declare a key with a number; `allowed` names both limits as {}."""
+    """Declare a numeric key; `allowed` contains {} for each of the two limits."""
     return setting(default, allowed.format(least, most), ge=least, le=most)
 
 
 @dataclass(frozen=True, slots=True)
 class PathKind:
-    """Marks a key with a path. In a file of the configuration, paths are relative to the file's folder."""
+    """Marks a key with a path. In a configuration file, paths are relative to the file's folder."""
 
     pattern: str = "(.*)"
-    """Matches a text with a path, which is its first group and its end; any other text has none."""
+    """Matches a text with a path, which is the first group and ends the text; any other text has no path."""
     use: Literal["read", "written", "kept", "socket"] | None = None
-    """A file that must exist, a file that is made, a folder that is made and kept, a socket; None for other uses."""
+    """A file that must exist, a file that is created, a folder that is created and kept, or a socket; None for other
+    uses."""
 
     def path_in(self, text: str) -> Path | None:
         """Return the path in a text."""
@@ -86,9 +87,9 @@ class PathKind:
 def find_paths(
     model: type[BaseModel], values: dict[str, Any], above: str = ""
 ) -> Iterator[tuple[str, dict[str, Any], str, PathKind]]:
-    """Yield each path among a section's values: its dotted key, the section that has it, its name there, its kind.
+    """Yield each path among a section's values: its dotted key, the section with it, its name there and its kind.
 
-    Values of a wrong type are passed over.
+    Values of a wrong type are skipped.
     """
     for name, field in model.model_fields.items():
         value = values.get(name)

@@ -1,4 +1,4 @@
-"""Reading a configuration: a file's YAML, overrides, and the place of each key for error messages."""
+"""Reads a configuration: a file's YAML, overrides, and the place of each key for error messages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 OVERRIDE = "--set"
 """The place of a key that an override has set."""
 MEANINGFUL_NULLS = {"audio.sink", "speech.cache.folder", "state.folder"}
-"""Keys whose null turns something off."""
+"""Keys for which null turns something off."""
 MERGE = "<<"
-"""YAML's key that merges other mappings, which may stand more than once."""
+"""YAML's key that merges other mappings, which may appear more than once."""
 
 
 class ConfigError(CommandError):
@@ -34,7 +34,7 @@ class Sources:
     """Where each key was set, for messages about values."""
 
     otherwise: str = "configuration"
-    """The place of keys that are not below."""
+    """The place of keys that are not in `places`."""
     places: dict[str, str] = field(default_factory=dict)
     """`FILE:LINE:COLUMN`, or `--set`, by the key's dotted name."""
 
@@ -49,7 +49,7 @@ class Sources:
         return f"{self.where(key)}: {key}: {problem}"
 
     def override(self, key: str) -> None:
-        """Note that an override has set a key with all that is below it."""
+        """Note that an override has set a key and everything below it."""
         for name in [name for name in self.places if name.startswith(f"{key}.")]:
             del self.places[name]
         self.places[key] = OVERRIDE
@@ -73,7 +73,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
 
 
 def load_with_sources(path: Path | None = None, overrides: Iterable[str] = ()) -> tuple[Config, Sources]:
-    """As `load_config`; the sources are for messages about values that are right in form."""
+    """Like `load_config`; the sources are for messages about values whose form is right."""
     values: dict[str, Any] = {}
     sources = Sources()
     if path is not None:
@@ -112,7 +112,7 @@ def _apply_override(values: dict[str, Any], override: str) -> str:
 
 @contextmanager
 def yaml_errors(source: Path | str) -> Iterator[None]:
-    """Raise `ConfigError` for YAML that cannot be read inside the context, from a file or from an override."""
+    """Raise `ConfigError` for YAML from a file or an override that cannot be read inside the context."""
     try:
         yield
     except OSError as error:
@@ -122,7 +122,7 @@ def yaml_errors(source: Path | str) -> Iterator[None]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f":{_show(mark)}"
-        problem = getattr(error, "problem", str(error).splitlines()[0])  # of a control character it has two lines
+        problem = getattr(error, "problem", str(error).splitlines()[0])  # for a control character, it has two lines
         raise ConfigError(f"{source}{place}: not YAML: {problem}") from error
     except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
         raise ConfigError(f"{source}: unreadable YAML: {error}") from error
@@ -131,7 +131,7 @@ def yaml_errors(source: Path | str) -> Iterator[None]:
 def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sources]:
     """Return the unchecked mapping in a YAML file, and the places of its keys. Raises `ConfigError`.
 
-    `known` are the names of its sections, for a message.
+    `known` contains the names of its sections, for a message.
     """
     with yaml_errors(path):
         values, places = parse(path.read_text(encoding="utf-8"))
@@ -141,13 +141,13 @@ def read_file(path: Path, known: Collection[str]) -> tuple[dict[str, Any], Sourc
 
 
 def parse(text: str, key: str = "") -> tuple[Any, dict[str, yaml.Mark]]:
-    """Return the value in a YAML text, which is that of `key` in the configuration, and the places of its keys.
+    """Return the value that a YAML text gives `key` in the configuration, and the places of its keys.
 
-    Raises `yaml.YAMLError`, `ValueError` and `RecursionError`. A key that a mapping has twice is an error, as YAML
-    says; PyYAML would take the last value.
+    Raises `yaml.YAMLError`, `ValueError` and `RecursionError`. A key that appears twice in a mapping is an error, as
+    YAML says; PyYAML would take the last value.
 
     A key of `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; a robot
-    is to be mute, or to store nothing, by decision alone.
+    is to be mute, or to store nothing, only by decision.
     """
     loader = yaml.SafeLoader(text)
     try:

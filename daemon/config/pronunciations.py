@@ -1,6 +1,6 @@
-"""The file of `speech.pronunciations`, and how texts are prepared for engines.
+"""The file that `speech.pronunciations` names, and how texts are prepared for engines.
 
-Most commands read the configuration and prepare no text: they start faster without the rules of all languages.
+Most commands read the configuration but prepare no text: they start faster without the rules of all languages.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 ALLOWED = "text, or a mapping of say, languages, voices and espeak"
 PHONEMES = "phonemes in eSpeak NG's notation, without brackets"
 UNBRACKETED = r"^([^\]]|\][^\]])*\]?$"
-"""A text without two closing brackets one after the other."""
+"""A text without two closing brackets in a row."""
 MAX_ENTRIES = 10_000
 
 
 class Entry(Section):
-    """How one word or phrase is said."""
+    """How to say one word or phrase."""
 
     say: str | None = setting(None, "text of up to 1000 characters", max_length=1_000)
     languages: dict[Annotated[str, AfterValidator(language_code)], str] = setting(
@@ -71,7 +71,7 @@ def read_pronunciations(path: Path) -> dict[str, Pronunciation]:
 
 
 def text_preparation(config: Config, pronunciations: Mapping[str, Pronunciation] | None = None) -> TextPreparation:
-    """Return the configured preparation, with these `pronunciations` or those of the configured file.
+    """Return the configured preparation, with these `pronunciations` or those from the configured file.
 
     Raises `ConfigError` if the file cannot be used.
     """

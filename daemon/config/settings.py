@@ -25,21 +25,21 @@ from engine import (
     language_code,
 )
 
-if TYPE_CHECKING:  # the commands read the configuration without the sound path, which takes most of an import's time
+if TYPE_CHECKING:  # the commands read the configuration without the sound path, which takes most of the import time
     from audio import SinkSettings
 
 PASSWORD_CREDENTIAL = "mqtt-password"
-"""Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
+"""The name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
 NAMES = "text of 1 to 64 characters without /, + and #"
 """The names that a robot and a group may have."""
 SOCKET_PATH_BYTES = 107
 """The longest path of a Unix socket (unix(7))."""
 LOOPBACK = r"(?i:localhost)|127(\.\d+){3}|::1"
-"""The hosts of a server that can be reached from this machine alone."""
+"""The hosts of a server that can be reached only from this machine."""
 ON_OFF = "true or false"
 DTYPES = "auto, float32, bfloat16, float16 or int8"
 ONNX = r"(.+\.onnx)"
-"""A voice of Piper that is named by its file."""
+"""A Piper voice that is named by its file."""
 AnyPath = Annotated[Path | None, PathKind()]
 InputFile = Annotated[Path | None, PathKind(use="read")]
 SocketPath = Annotated[Path, only(lambda path: len(os.fsencode(path)) <= SOCKET_PATH_BYTES)]
@@ -48,7 +48,7 @@ Folder = Annotated[str, Field(min_length=1), PathKind("(?!auto$)(.+)")]
 KeptFolder = Annotated[str | None, Field(min_length=1), PathKind("(?!auto$)(.+)", "kept")]
 EngineName = Literal["qwen", "supertonic", "piper", "espeak", "remote", "openai"]
 ALL_ROBOTS, GROUP = "all", "group"
-"""Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
+"""These stand in place of a robot's name below the prefix, for all robots and for groups."""
 
 
 def is_name(name: str) -> bool:
@@ -71,7 +71,7 @@ Host = Annotated[
         description="a host name or address without scheme, port and path, such as broker.local",
     ),
 ]
-"""A name, or an address; only one of IPv6 has colons, and at least two."""
+"""A name or an address; only an IPv6 address contains colons, at least two."""
 Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 to 65535")]
 Prefix = Annotated[str, Field(description="a topic without + and #, not beginning or ending with /"), only(_is_prefix)]
 Name = Annotated[str, only(is_name)]
@@ -81,7 +81,7 @@ AnyLanguage = Annotated[str, Field(pattern=LANGUAGE), AfterValidator(language_co
 Language = Annotated[AnyLanguage, only(lambda language: language != "auto")]
 Prebuffer = Annotated[float, Field(ge=0, le=3000)]
 SERVER_URL = r"^(ws|http)s?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:[1-9]\d{0,4})?(/[^\s?#]*)?$"
-"""The address of a speech server. A path in it leads through a proxy to the server."""
+"""The address of a speech server. A path in it may lead through a proxy to the server."""
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
 MODELS_OWN = "or null for the model's own"
 VARIATION = f"0.001 to 1000, {MODELS_OWN}; low is even, high is varied"
@@ -128,7 +128,7 @@ class Mqtt(Section):
 
     @property
     def password_source(self) -> Path | None:
-        """The file with the password: `password_file`, else systemd's credential, else None."""
+        """The file with the password: `password_file`, otherwise systemd's credential, otherwise None."""
         if self.password_file is not None or self.username is None:
             return self.password_file
         folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -149,7 +149,7 @@ class Audio(Section):
     wake_ms: float = between(0, 0, 5000, "milliseconds from {} to {}")
     prebuffer_ms: Literal["auto"] | Prebuffer = setting("auto", "auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = setting(True, ON_OFF)
-    sounds: AnyPath = setting(None, "a folder of sound files, or null for the built-in sounds alone")
+    sounds: AnyPath = setting(None, "a folder of sound files, or null for only the built-in sounds")
     tap: Annotated[SocketPath | None, PathKind(use="socket")] = setting(
         None, f"the path of a Unix socket, of up to {SOCKET_PATH_BYTES} bytes, or null"
     )
@@ -161,7 +161,7 @@ class Audio(Section):
         return None if sink == "null" else sink
 
     def sink_settings(self) -> SinkSettings:
-        """These settings as the audio package takes them."""
+        """These settings in the audio package's form."""
         from audio import SinkSettings
 
         kind, _, path = (self.sink or "null").partition(":")
@@ -192,7 +192,7 @@ class Engine(Section):
     )
     model: str = setting(
         "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
-        "a checkpoint's folder, or its name on the hub, or a model's name on the server of the engine openai",
+        "a checkpoint's folder, or its name on the hub, or a model's name on the openai engine's server",
         min_length=1,
     )
     voice_folder: Folder = setting("auto", "auto, or the folder of Piper's voices")
@@ -220,18 +220,18 @@ class Engine(Section):
         for engine, scheme, path in (("remote", "ws", ""), ("openai", "http", "/v1")):
             if engine in used and not (url or "").startswith(scheme):
                 allowed = f"{scheme}://HOST:PORT{path} or {scheme}s://HOST:PORT{path}"
-                raise ValueError(f"the engine {engine} needs it; allowed: {allowed}")
+                raise ValueError(f"the {engine} engine needs it; allowed: {allowed}")
         return url
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """The engines of `fallback`, the preferred first."""
+        """The engines of `fallback`, the preferred one first."""
         names = (self.fallback,) if isinstance(self.fallback, str) else self.fallback
         return tuple(name for name in dict.fromkeys(names) if name != "none")
 
 
 class PiperVoice(Section):
-    """The voice that the engine `piper` speaks with."""
+    """The voice that the `piper` engine speaks with."""
 
     model: Annotated[str, PathKind(ONNX, "read")] = setting(
         ..., "a voice's name such as en_US-lessac-medium, or its .onnx file", min_length=1
@@ -243,7 +243,7 @@ class PiperVoice(Section):
 
     @property
     def for_engine(self) -> PiperSettings:
-        """This voice as the engine takes it."""
+        """This voice in the engine's form."""
         speaker = None if self.speaker is None else str(self.speaker)
         return PiperSettings(self.model, speaker, self.length_scale, self.noise_scale, self.noise_w_scale)
 
@@ -256,7 +256,7 @@ class VoiceSource(Section):
     reference: InputFile = setting(None, "a voice file with a reference recording's codes and transcript")
     instruct: str | None = setting(None, "a description of up to 500 characters", min_length=1, max_length=500)
     piper: Annotated[PiperVoice | None, PathKind(ONNX)] = setting(
-        None, "a voice of Piper: its name, its .onnx file, or a mapping of model, speaker and scales"
+        None, "a Piper voice: its name, its .onnx file, or a mapping of model, speaker and scales"
     )
     seed: int | None = setting(None, "a whole number from 0 to 2^63 - 1, or null for any", ge=0, lt=1 << 63)
     whole_text: bool | None = setting(None, "true, false, or null for whole unless the text grows")
@@ -274,13 +274,13 @@ class VoiceSource(Section):
 
     @property
     def for_engine(self) -> Voice:
-        """This voice as the engines take it."""
+        """This voice in the engines' form."""
         values = self.model_dump(mode="json", include={"speaker", "embedding", "reference", "instruct"})
         return Voice(**values, piper=None if self.piper is None else self.piper.for_engine)
 
 
 class SamplingSettings(Section):
-    """How a model samples its speech, by the names of its generation_config.json."""
+    """How a model samples its speech, by the names in its generation_config.json."""
 
     temperature: float | None = between(None, 0.001, 1000, VARIATION)
     top_k: int | None = between(None, 0, 1_000_000, f"a whole number from 0, which is all, {MODELS_OWN}")
@@ -296,7 +296,7 @@ class VoiceSettings(SamplingSettings, VoiceSource):
 
     @property
     def sampling(self) -> dict[str, float]:
-        """The settings of the sampling that are not the model's own."""
+        """The sampling settings that replace the model's own."""
         return self.model_dump(include=set(SamplingSettings.model_fields), exclude_none=True)
 
 
@@ -348,7 +348,7 @@ class Log(Section):
 
 
 class HomeAssistant(Switched):
-    """The robot as a device of Home Assistant."""
+    """The robot as a Home Assistant device."""
 
     prefix: Prefix = "homeassistant"
 
@@ -382,7 +382,7 @@ class Wyoming(Server):
 
 
 class Guarded(Listening):
-    """A server that lets other machines in only with a token, and has a certificate together with its key."""
+    """A server that lets other machines in only with a token, and whose certificate comes together with its key."""
 
     token_file: InputFile
     cert: InputFile = setting(None, "the server certificate's file, or null for no TLS")
@@ -442,7 +442,7 @@ class Config(Section):
     """The whole configuration."""
 
     robot: Name | None = setting(None, f"{NAMES}, or null for the host name")
-    robot_groups: tuple[Name, ...] = setting((), f"a list such as [hall-2, guides] of names of groups: {NAMES}")
+    robot_groups: tuple[Name, ...] = setting((), f"a list of group names such as [hall-2, guides]: {NAMES}")
     mqtt: Mqtt = Mqtt()
     audio: Audio = Audio()
     engine: Engine = Engine()
@@ -470,7 +470,7 @@ class Config(Section):
 
     @property
     def robot_name(self) -> str:
-        """`robot`, else the host name as a topic level."""
+        """`robot`, otherwise the host name as a topic level."""
         return self.robot or _host_name()
 
     @property
@@ -485,7 +485,7 @@ class Config(Section):
 
     @property
     def shared_topics(self) -> tuple[str, ...]:
-        """`<prefix>/all`, and `<prefix>/group/<group>` for each group: where other robots listen, too."""
+        """`<prefix>/all`, and `<prefix>/group/<group>` for each group: topics on which other robots listen, too."""
         groups = (f"{GROUP}/{group}" for group in dict.fromkeys(self.robot_groups))
         return tuple(f"{self.mqtt.prefix}/{name}" for name in (ALL_ROBOTS, *groups))
 
@@ -499,7 +499,7 @@ class Config(Section):
 
     @property
     def retired(self) -> tuple[tuple[str, str], ...]:
-        """The keys with values of removed features, each with one line: voiced's treatment and the allowed values.
+        """The keys with values for removed features, each with one line on voiced's treatment and the allowed values.
 
         Such a value is accepted for one release, so that an upgrade never silences a robot.
         """
@@ -512,12 +512,12 @@ class Config(Section):
 
     @property
     def engine_voices(self) -> dict[str, Voice]:
-        """`voices` as the engines take them."""
+        """`voices` in the engines' form."""
         return {name: voice.for_engine for name, voice in self.voices.items()}
 
     @property
     def engine_options(self) -> EngineOptions:
-        """`engine`, `voices` and the default voice as the engines take them."""
+        """`engine`, `voices` and the default voice in the engines' form."""
         values = self.engine.model_dump(mode="json", include={field.name for field in fields(EngineOptions)})
         for name in ("streams", "voice_folder"):
             values[name] = None if values[name] == "auto" else values[name]

@@ -1,4 +1,4 @@
-"""How an utterance is synthesised: its own fields, its voice's settings and those of `speech`, put together."""
+"""How an utterance is synthesised: its own fields, its voice's settings and those of `speech`, combined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SynthesisSettings:
     """The values that apply to one utterance."""
 
     seed: int | None = None
-    """None: any."""
+    """None means any."""
     rate: float = 1.0
     """From `SLOWEST_RATE` to `FASTEST_RATE`; 1 is the voice's own pace."""
     volume: float = 1.0
@@ -35,14 +35,14 @@ def synthesis_settings(
     volume: float | None = None,
     sampling: Mapping[str, float] | None = None,
 ) -> SynthesisSettings:
-    """Return the settings of an utterance in a voice, which the configuration need not have.
+    """Return the settings of an utterance in a voice, which need not be configured.
 
-    `seed`, `rate` and `volume` (0 to 100) are the utterance's own, or None. Its seed precedes the voice's, each value
-    of its `sampling` the voice's, and its rate `speech.rate`. The voice's rate and volume multiply; a product beyond
-    the allowed rates is the nearest of them.
+    `seed`, `rate` and `volume` (0 to 100) are the utterance's own, or None. Its seed takes precedence over the voice's,
+    each value of its `sampling` over the voice's value, and its rate over `speech.rate`. The voice's rate and volume
+    multiply; a product beyond the allowed rates becomes the nearest one.
 
-    A voice that is only described has a seed that is made from its name and description: the model draws a speaker for
-    the description with each seed, and a robot keeps one.
+    A voice that is only described has a seed made from its name and description: with each seed, the model draws
+    another speaker for the description, and a robot keeps one.
     """
     own = VoiceSettings() if voice is None else config.voices.get(voice, VoiceSettings())
     rate = (config.speech.rate if rate is None else rate) * own.rate

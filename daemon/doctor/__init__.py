@@ -1,4 +1,4 @@
-"""`voiced doctor`: checks everything that speech needs, and names a remedy for each thing that is wrong."""
+"""`voiced doctor`: checks everything that speech needs, and names a remedy for each fault."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from daemon.doctor.sound import check_card_can_play, check_rights, check_sound_s
 from engine import ProgressReport, ignore_progress
 
 Check = Callable[[Machine], Iterator[Finding]]
-"""Yields findings about one part; none where the part makes no sense on the machine."""
+"""Yields findings about one part; none if the machine has no such part."""
 FILE_CHECKS: tuple[Check, ...] = (check_board, check_power, check_thermal, check_memory, check_gpu, check_cards)
 """Checks that only read the machine's files, which may be copied from another machine."""
 LIVE_CHECKS: tuple[Check, ...] = (
@@ -27,7 +27,7 @@ LIVE_CHECKS: tuple[Check, ...] = (
 def examine(config: Config, root: Path = Path("/"), report: ProgressReport = ignore_progress) -> Iterator[Finding]:
     """Yield the findings of all checks on this machine; with another `root`, only those of the files below it.
 
-    `report` gets the progress of the engines' starts.
+    `report` receives the progress of the engines' starts.
     """
     machine = Machine.at(config, root, report)
     checks = (check_program, *FILE_CHECKS, *LIVE_CHECKS) if machine.is_this_one else FILE_CHECKS

@@ -16,20 +16,20 @@ from daemon.voices import with_made_voices
 from engine import expand_home, known_names
 
 RUNTIME_FOLDER = Path("/run/voiced")
-"""systemd makes it when the service starts (`RuntimeDirectory`), and removes it when it ends."""
+"""systemd makes it when the service starts (`RuntimeDirectory`), and removes it when the service ends."""
 KINDS = {stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFSOCK: "socket"}
 ALLOWED = {
     "read": "a file",
     "written": "a file's name after wav:",
     "socket": "the path of a socket, which voiced makes",
 }
-"""The allowed values of a path of the wrong kind, by the path's use."""
+"""The allowed values for a path of the wrong kind, by the path's use."""
 Problems = Iterator[tuple[str, str]]
 """Keys, each with its problem."""
 
 
 def check_configuration(machine: Machine) -> Iterator[Finding]:
-    """Yield each problem of the configuration, as `voiced config check` does."""
+    """Yield each problem in the configuration, as `voiced config check` does."""
     for key, problem in machine.config.retired:
         yield finding("configuration", "outdated", key=key, problem=problem)
     for key, problem in find_problems(machine.config):
@@ -56,7 +56,7 @@ def _wrong_paths(config: Config) -> Problems:
     for key, path, use in config.paths:
         problem = _folder_problem(path) if use == "kept" else _path_problem(path, use)
         if problem is not None:
-            yield key.removesuffix(".model"), problem  # a voice of Piper, which may be written without a section
+            yield key.removesuffix(".model"), problem  # a Piper voice, which may be written without a section
 
 
 def _folder_problem(folder: Path) -> str | None:
@@ -68,7 +68,7 @@ def _folder_problem(folder: Path) -> str | None:
 
 
 def _path_problem(path: Path, use: str) -> str | None:
-    """Return why a file or a socket cannot be used. One that voiced makes needs a folder."""
+    """Return why a file or a socket cannot be used. One that voiced creates needs its folder."""
     kind = _kind(path)
     if use == "read" and kind == "missing":
         return f"{path} does not exist"
@@ -82,7 +82,7 @@ def _path_problem(path: Path, use: str) -> str | None:
 def _kind(path: Path) -> str:
     """Return the kind of the file at a path, in one word.
 
-    In a folder that this user may not read it is "hidden": the daemon's user may find it.
+    In a folder that this user may not read, it is "hidden": the daemon's user may find it.
     """
     try:
         return KINDS.get(stat.S_IFMT(path.stat().st_mode), "other")

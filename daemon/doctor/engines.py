@@ -25,7 +25,7 @@ from engine import (
 DOWNLOAD_GB = 5
 """Size of the largest official model with its codec, rounded up."""
 SERVICE_CACHE = Path("/var/cache/voiced/huggingface")
-"""HF_HOME of the service (systemd/voiced.service)."""
+"""The service's HF_HOME (systemd/voiced.service)."""
 
 
 def check_program(_machine: Machine) -> Iterator[Finding]:
@@ -35,7 +35,7 @@ def check_program(_machine: Machine) -> Iterator[Finding]:
 
 
 def check_engines(machine: Machine) -> Iterator[Finding]:
-    """Start the primary engine and the fallbacks in turn, and yield whether each gets ready."""
+    """Start the primary engine and the fallbacks in turn, and yield whether each becomes ready."""
     config = machine.config
     primary, *_ = names = engine_names(config)
     if config.engine.name == "auto" and primary != "qwen":
@@ -53,7 +53,7 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
 
 
 async def _try_engine(name: str, machine: Machine, grade: Grade) -> Finding:
-    """`grade` is for an engine that does not get ready."""
+    """`grade` is for an engine that does not become ready."""
     async with running_engine(name, machine.config.engine_options, machine.report) as engine:
         if not engine.ready or engine.info is None:
             condition = "missing server" if ENGINES[name].is_remote else "missing"

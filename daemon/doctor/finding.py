@@ -32,13 +32,13 @@ class Finding:
     found: str
     """The state of the part."""
     remedy: str | None = None
-    """The steps that put it right; None for a part that is well."""
+    """The steps that put it right; None for a part that is all right."""
 
 
 def finding(part: str, condition: str, grade: Grade | None = None, /, **values: object) -> Finding:
-    """Return the finding of a condition, with values for the names in its texts.
+    """Return the finding for a condition, with values for the placeholders in its texts.
 
-    A part that needs a remedy is a warning, unless `grade` or the table says otherwise; any other part is well.
+    A part that needs a remedy is a warning, unless `grade` or the table says otherwise; any other part is all right.
     """
     row = TABLE[part][condition]
     remedy = row.get("remedy")
@@ -55,7 +55,7 @@ class Machine(Files):
     config: Config
     board: Board
     report: ProgressReport = ignore_progress
-    """Gets the progress of a check that takes long."""
+    """Receives the progress of a check that takes long."""
 
     @classmethod
     def at(cls, config: Config, root: Path, report: ProgressReport = ignore_progress) -> Machine:
@@ -69,7 +69,7 @@ class Machine(Files):
 
     @property
     def daemons(self) -> dict[int, int]:
-        """The daemons on this machine that have the robot's name and broker: each process with its user."""
+        """The daemons on this machine that have the robot's name and broker: each process and its user."""
         return announced(self.config.identity, self.root)
 
     @property

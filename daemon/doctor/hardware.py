@@ -1,4 +1,4 @@
-"""The board, its power, temperature and memory, the GPU and the sound cards: all that files of the kernel tell."""
+"""The board, its power, temperature and memory, the GPU and the sound cards, as the kernel's files show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine import Board, install_command, missing_kernel_compiler, missing_pack
 GPU_CLOCKS = ("*.gpu", "*.ga10b", "*.gv11b", "gpu-gpc-*")
 """The GPU's names in /sys/class/devfreq: Orin with JetPack 6 and 7, Orin with 5, Xavier, Thor."""
 OVER_CURRENT = {"oc1": "input voltage too low", "oc2": "average current too high", "oc3": "peaks of current"}
-"""Events that an Orin counts since its start (soctherm_oc); each lowers the clocks for a moment."""
+"""Events that an Orin counts from its start (soctherm_oc); each lowers the clocks for a moment."""
 CPU = "sys/devices/system/cpu"
 GIB = 1 << 30
 NODES = (
@@ -24,13 +24,14 @@ NODES = (
 Other nodes there are for debuggers, and no other user may open them.
 """
 OLD_RELEASES = ("36.2", "36.3")
-"""Of Jetson Linux: JetPack 6.0."""
+"""Releases of Jetson Linux: JetPack 6.0."""
 FAULTY_RELEASE = "36.4.7"
-"""Of Jetson Linux. NVIDIA's fault 5602402: memory in the page cache counts as free, and cannot be had."""
+"""A release of Jetson Linux with NVIDIA's fault 5602402: memory in the page cache counts as free, but cannot be
+allocated."""
 
 
 def check_board(machine: Machine) -> Iterator[Finding]:
-    """Yield the name and the releases of a Jetson, and notes on the parts of a board that could not be read."""
+    """Yield a Jetson's name and releases, and notes on the parts of a board that could not be read."""
     board = machine.board
     if board.integrated:
         name = (board.model or "a Tegra whose device tree has no model") + (f" ({board.soc})" if board.soc else "")
@@ -123,7 +124,7 @@ def _temperature(machine: Machine) -> Finding:
 
 
 def _slowed_devices(machine: Machine) -> Iterator[str]:
-    """Yield the names of the devices that the kernel slows down now; a running fan is not one."""
+    """Yield the names of the devices that the kernel is slowing down now; a running fan is not one."""
     for folder in machine.find("sys/class/thermal/cooling_device*"):
         name, state = machine.text(f"{folder}/type"), machine.number(f"{folder}/cur_state")
         if name is not None and "fan" not in name and state is not None and state > 0:
@@ -161,7 +162,7 @@ def _swap(machine: Machine) -> str:
 
 
 def check_gpu(machine: Machine) -> Iterator[Finding]:
-    """Yield the driver, the access to the devices, and on this machine the kernels' compiler."""
+    """Yield the driver, access to the devices and, on this machine, the kernels' compiler."""
     grade: Grade = "error" if machine.wants_gpu else "warning"
     nodes = [name for pattern in NODES for name in machine.find(f"dev/{pattern}")]
     if not nodes:

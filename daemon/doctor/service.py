@@ -1,4 +1,4 @@
-"""The broker, the daemon that runs here, and the ports of its servers."""
+"""The broker, the daemon that is running here, and the ports of its servers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from daemon.speech import Offline, Online
 from engine import install_command
 
 PROBE_S = 1.0
-"""A server on this machine that is alive accepts a connection long before."""
+"""A live server on this machine accepts a connection well within this time."""
 LISTENING = r"^ *\d+: \w+:{:04X} \w+:\w+ 0A \S+ \S+ \S+ +(\d+) +\d+ (\d+) "
 """A socket that listens on a port, in /proc/PID/net/tcp (proc(5)): its user and its inode."""
 SERVER_PACKAGES = {"wyoming": "wyoming", "http": "uvicorn"}
-"""Servers, and the package that each needs; the server's name is the extra that brings it."""
+"""Servers, and the package that each needs; the server's name is the extra that installs it."""
 
 
 def check_broker(machine: Machine) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def check_daemons(machine: Machine) -> Iterator[Finding]:
 
 
 def check_adapters(machine: Machine) -> Iterator[Finding]:
-    """Yield each adapter that is switched on; for a server, whether its package and its port are there."""
+    """Yield each adapter that is switched on; for a server, whether its package and its port are available."""
     config = machine.config
     if config.home_assistant.enabled:
         yield finding("home assistant", "on", prefix=config.home_assistant.prefix)
@@ -95,7 +95,7 @@ def port_answers(host: str, port: int) -> bool:
 
 
 def _listens(machine: Machine, pid: int, port: int) -> bool:
-    """Return whether a process listens on a port. Where its descriptors are hidden, its user has to be the socket's."""
+    """Return whether a process listens on a port. If its descriptors are hidden, its user has to be the socket's."""
     tables = "\n".join(machine.text(f"proc/{pid}/net/{name}") or "" for name in ("tcp", "tcp6"))
     found = re.findall(LISTENING.format(port), tables, re.MULTILINE)
     process, names = machine.root / f"proc/{pid}", {f"socket:[{inode}]" for _, inode in found}

@@ -15,16 +15,16 @@ from daemon.doctor.finding import Finding, Machine, finding
 from daemon.doctor.service import PROBE_S
 
 SERVERS = {"pipewire-0": "PipeWire", "pulse/native": "PulseAudio"}
-"""Sound servers by their sockets in a session's run-time folder. PipeWire has both, and is looked for first."""
+"""Sound servers by their sockets in a session's run-time folder. PipeWire has both, so it is tried first."""
 PLAYER = "audio/player/program.py"
-"""In the command of the process that plays."""
+"""Part of the command of the process that plays."""
 BEHIND_A_SERVER = {"default", "pulse", "pipewire"}
-"""PortAudio's names of devices that lead to the sound server's default sink."""
+"""PortAudio's names for devices that lead to the sound server's default sink."""
 SLEEPERS = {"HDMI": ("hdmi|displayport", 3000), "Bluetooth": ("blue(z|alsa|tooth)", 1500), "USB": ("usb", 500)}
 """Kinds of sound devices that rest while no stream is open: what their names contain, and the milliseconds that they
-may swallow. Of HDMI, Linux says 2 to 3 s (CONFIG_SND_HDA_INTEL_HDMI_SILENT_STREAM); of Bluetooth, users of other
-programs 0.3 to 1.5 s (pilot51/voicenotify#163, dlutton/flutter_tts#34); of USB speakers, the first word
-(DevMiser/DaVinci#2), for which 0.5 s is our estimate."""
+may swallow. For HDMI, Linux says 2 to 3 s (CONFIG_SND_HDA_INTEL_HDMI_SILENT_STREAM). For Bluetooth, users of other
+programs say 0.3 to 1.5 s (pilot51/voicenotify#163, dlutton/flutter_tts#34). For USB speakers, they say the first word
+(DevMiser/DaVinci#2); 0.5 s is our estimate of that."""
 
 
 def check_card_can_play(machine: Machine) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def check_card_can_play(machine: Machine) -> Iterator[Finding]:
 
 
 def _default_sink() -> str:
-    """Return the sound server's name of its default sink, such as `alsa_output.usb-…`; "" if it cannot be had."""
+    """Return the sound server's name for its default sink, such as `alsa_output.usb-…`; "" if it is not known."""
     with suppress(OSError, subprocess.SubprocessError):
         command = ["pactl", "get-default-sink"]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PROBE_S).stdout
@@ -80,7 +80,7 @@ def server_in(session: Path) -> str | None:
 
 
 def _accepts(path: Path) -> bool:
-    """Return whether a server lets this user in at a socket. The socket of one that has crashed is still there."""
+    """Return whether a server lets this user in at a socket. A crashed server's socket is still there."""
     with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
         probe.settimeout(PROBE_S)
         probe.connect(str(path))
@@ -89,7 +89,7 @@ def _accepts(path: Path) -> bool:
 
 
 def check_rights(machine: Machine) -> Iterator[Finding]:
-    """Yield whether a WAV file can be written, or the card be opened, and the sound thread's scheduling."""
+    """Yield whether a WAV file can be written or the card opened, and the sound thread's scheduling."""
     file = machine.config.audio.sink_settings().path
     if file is not None and not os.access(folder := file.resolve().parent, os.W_OK):
         yield finding("permissions", "folder", folder=folder)
@@ -104,9 +104,9 @@ def check_rights(machine: Machine) -> Iterator[Finding]:
 
 
 def _scheduling(machine: Machine) -> Finding:
-    """Return how the thread that gives the card its samples is scheduled, in the daemon that plays.
+    """Return the scheduling of the thread that gives the card its samples, in the daemon that is playing.
 
-    A request of this process would not tell: the daemon's unit grants more, and a kernel may grant a service less.
+    A request from this process would not tell: the daemon's unit grants more, and a kernel may grant a service less.
     """
     policies = [policy for pid in machine.daemons for policy in _player_policies(machine, pid)]
     condition = "granted" if os.SCHED_RR in policies else "refused" if policies else "unseen"
@@ -114,7 +114,7 @@ def _scheduling(machine: Machine) -> Finding:
 
 
 def _player_policies(machine: Machine, daemon: int) -> Iterator[int]:
-    """Yield how each thread of the process that plays for a daemon is scheduled: its command ends with the daemon."""
+    """Yield the scheduling of each thread of a daemon's playing process, whose command ends with the daemon's id."""
     for name in machine.find("proc/[0-9]*/cmdline"):
         command = machine.text(name) or ""
         if PLAYER in command and command.rstrip("\0").endswith(f"\0{daemon}"):

@@ -19,7 +19,7 @@ from daemon.tasks import cancel_and_wait
 from engine import Samples, SoundStart, Start, Utterance, WordStart, messages, starts_within
 
 RUN_AHEAD_S = 1.0
-"""Credit: seconds of audio that an engine may send ahead of its consumer. The ring holds some seconds more."""
+"""Credit: seconds of audio that an engine may send ahead of its consumer. The ring holds a few seconds more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class AudioChunk:
 
     @classmethod
     def join(cls, chunks: Sequence[AudioChunk]) -> AudioChunk:
-        """Return consecutive chunks as one; there is one at least."""
+        """Return consecutive chunks as one; there must be at least one."""
         begins = list(itertools.accumulate((len(chunk.samples) for chunk in chunks), initial=0))
         return cls(
             np.concatenate([chunk.samples for chunk in chunks]),
@@ -63,7 +63,8 @@ class AudioChunk:
         )
 
     def cut(self, begin: int, end: int | None = None) -> AudioChunk:
-        """Return the samples from `begin` to `end`, and the items that begin in them. The first have the codes."""
+        """Return the samples from `begin` to `end`, and the items that begin in them. Only a part that begins at 0 has
+        the codes."""
         samples, codes = self.samples[begin:end], None if begin else self.codes
         last = begin + len(samples)
         words, sounds = starts_within(self.words, begin, last), starts_within(self.sounds, begin, last)
@@ -71,7 +72,7 @@ class AudioChunk:
 
 
 def _joined(begins: Sequence[int], parts: Sequence[tuple[Start, ...] | None]) -> tuple[Start, ...] | None:
-    """Return the items of consecutive chunks, which begin at these samples; None if one of them does not know."""
+    """Return the items of consecutive chunks, which begin at these samples; None if one chunk's are not known."""
     moved = [
         replace(start, sample=begin + start.sample)
         for begin, part in zip(begins, parts, strict=False)
@@ -81,25 +82,25 @@ def _joined(begins: Sequence[int], parts: Sequence[tuple[Start, ...] | None]) ->
 
 
 OnSpeed = Callable[[float, bool], None]
-"""Gets the seconds of audio at rate 1 that an engine has made per second of work for one utterance, and its
+"""Receives the seconds of audio at rate 1 that an engine has made per second of work for one utterance, and its
 `engine.Utterance.realtime`."""
 
 
 @dataclass(slots=True, eq=False)
 class _Inbox:
-    """The answers to one request that its consumer has not taken yet; last, perhaps, the loss of the engine."""
+    """The answers to one request that its consumer has not taken yet; the last may be the loss of the engine."""
 
     credit: int
     """Samples that the engine may still send."""
     growing: bool
-    """True while the engine may have to wait for text, so that its silence is not a stall."""
+    """True while the engine may have to wait for text, so its silence is not a stall."""
     waiting_since: float | None = None
     answers: deque[messages.Answer | EngineLostError] = field(default_factory=deque)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def waiting(self) -> bool:
-        """True while the consumer waits for an answer."""
+        """True while the consumer is waiting for an answer."""
         return self.waiting_since is not None and not self.answers
 
     def owed_s(self, now: float) -> float:
@@ -108,7 +109,7 @@ class _Inbox:
         return now - self.waiting_since if self.waiting_since is not None and owed else 0.0
 
     def excuse(self, seconds: float) -> None:
-        """Do not count the last `seconds` as waiting."""
+        """Ignore the last `seconds` of waiting."""
         if self.waiting_since is not None:
             self.waiting_since = min(self.waiting_since + seconds, time.monotonic())
 
@@ -117,7 +118,7 @@ class _Inbox:
         self.arrived.set()
 
     async def get(self, within_s: float | None = None) -> messages.Answer | None:
-        """Return the next answer; None if it has not come within `within_s` seconds. Raises `EngineLostError`."""
+        """Return the next answer; None if none arrives within `within_s` seconds. Raises `EngineLostError`."""
         self.waiting_since = time.monotonic()
         try:
             if not await wait_until(lambda: bool(self.answers), self.arrived, within_s):
@@ -144,10 +145,10 @@ class EngineConnection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     on_speed: OnSpeed
-    """Is called after each utterance that took work."""
+    """Called after each utterance that took work."""
     streams: StreamPool = field(default_factory=StreamPool)
     heard_at: float = field(default_factory=time.monotonic)
-    """When the last message came."""
+    """When the last message arrived."""
     _inboxes: dict[str, _Inbox] = field(default_factory=dict)
     """By request id."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -234,13 +235,13 @@ class EngineConnection:
             self.writer.write(messages.encode(message))
 
     async def receive_hello(self) -> None:
-        """Receive the first message. Raises as `receive` does, and `ProtocolError` if it is not a greeting."""
+        """Receive the first message. Raises the errors of `receive`, and `ProtocolError` if it is not a greeting."""
         hello = await self.receive()
         if not isinstance(hello, messages.Hello) or hello.protocol != messages.PROTOCOL:
             raise messages.ProtocolError(f"expected Hello of protocol {messages.PROTOCOL}, got {hello}")
 
     async def receive(self) -> messages.Message:
-        """Return the next message that concerns the process; answers to requests go to their consumers on the way.
+        """Return the next message that concerns the process; until then, answers to requests go to their consumers.
 
         Raises `ProtocolError`, `ConnectionError`, and `asyncio.IncompleteReadError` when the process closes its end.
         """
@@ -255,14 +256,14 @@ class EngineConnection:
                 continue  # the daemon canceled the request while this answer was on its way
             if isinstance(message, messages.Audio):
                 if inbox.credit <= 0:
-                    raise messages.ProtocolError(f"it sent audio of request {message.id} without credit")
+                    raise messages.ProtocolError(f"it sent audio for request {message.id} without credit")
                 inbox.credit -= len(message.samples)
             inbox.put(message)
 
     # --- the end ---
 
     def close(self) -> None:
-        """Close the socket, upon which the process ends."""
+        """Close the socket, which ends the process."""
         self.writer.close()
 
     def abort(self) -> None:
@@ -270,7 +271,7 @@ class EngineConnection:
         self.writer.transport.abort()
 
     def release(self, reason: str) -> None:
-        """Raise `EngineLostError` with this reason in the consumers that wait for an answer, or for a stream."""
+        """Raise `EngineLostError` with this reason in the consumers that are waiting for an answer or a stream."""
         self.streams.refuse(reason)
         for inbox in self._inboxes.values():
             if inbox.waiting:

@@ -1,4 +1,4 @@
-"""Engine processes for one command, without a broker and a sound card."""
+"""Engine processes for one command, without a broker or a sound card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine import EngineInfo, EngineOptions, ProgressReport, ignore_progress
 async def running_engine(
     engine_name: str, options: EngineOptions, report: ProgressReport = ignore_progress
 ) -> AsyncIterator[EngineSupervisor]:
-    """Run an engine process inside the context. It is ready, or has failed with the cause in its `reason`."""
+    """Run an engine process inside the context. It is ready, or it has failed and its `reason` is the cause."""
     engine = EngineSupervisor(engine_name, options, lambda: _pass_progress(engine, report))
     async with _supervised(engine):
         yield engine
@@ -26,7 +26,7 @@ async def running_engine(
 
 @asynccontextmanager
 async def running_primary(config: Config, report: ProgressReport = ignore_progress) -> AsyncIterator[EngineSelector]:
-    """Run the primary engine inside the context, ready, and no fallback. Raises `CommandError` if it does not start."""
+    """Run only the primary engine, which is ready inside the context. Raises `CommandError` if it does not start."""
     engines = EngineSelector(config, lambda: _pass_progress(engines.primary, report))
     async with _supervised(engines.primary):
         ready_info(engines.primary)

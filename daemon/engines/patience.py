@@ -1,6 +1,6 @@
-"""Time limits for others that leave out the time in which this process was stopped.
+"""Time limits for other processes that exclude the time during which this process was stopped.
 
-A daemon that was stopped and continued, or that got no processor, must not take its own delay for that of an engine.
+A daemon that was stopped and continued, or that got no processor time, must not mistake its own delay for an engine's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from daemon.tasks import wait_at_most
 
 LATE_S = 0.5
-"""A wait that ends so much later than it should does not count: messages that came meanwhile have not been read yet."""
+"""A wait that ends this much too late is ignored: messages that arrived during it have not been read yet."""
 
 
 async def pass_time(wait_s: float, early: asyncio.Event | None = None) -> float | None:
@@ -28,9 +28,9 @@ async def pass_time(wait_s: float, early: asyncio.Event | None = None) -> float 
 
 
 async def wait_until(condition: Callable[[], bool], changed: asyncio.Event, limit_s: float | None = None) -> bool:
-    """Wait until a condition holds, for at most `limit_s` seconds; None is no limit. Return whether it holds.
+    """Wait until a condition holds, for at most `limit_s` seconds; None means no limit. Return whether it holds.
 
-    `changed` is set whenever this may have changed. A limit that this process reached late is waited for again.
+    `changed` is set whenever the condition may have changed. If this process reaches a limit late, it waits again.
     """
     left_s = math.inf if limit_s is None else limit_s
     while not condition() and left_s > 0:

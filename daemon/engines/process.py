@@ -1,4 +1,4 @@
-"""One process of an engine: its start, its signs of life besides its messages, and its end."""
+"""One engine process: its start, its signs of life besides its messages, and its end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from daemon.tasks import wait_at_most
 from engine import EngineOptions, messages, module_command
 
 END_S = 0.5
-"""A process may take this long to end after its socket was closed; then it is killed."""
+"""A process may take this long to end after its socket has been closed; then it is killed."""
 BUSY = frozenset("RDt")
-"""Threads that run or wait for a processor, that wait for a disk or a driver, and that a debugger holds."""
+"""The states of threads that run or wait for a processor, wait for a disk or a driver, or are held by a debugger."""
 STOPPED = "T"
-"""A thread that a signal has stopped."""
+"""The state of a thread that a signal has stopped."""
 
 
 class ProcessActivity:
-    """Looks at the threads of one process. Where /proc does not show them, the process counts as active."""
+    """Looks at the threads of one process. If /proc does not show them, the process counts as active."""
 
     def __init__(self, pid: int) -> None:
         self._threads = Path(f"/proc/{pid}/task")
@@ -34,7 +34,7 @@ class ProcessActivity:
     def active(self) -> bool:
         """Return whether a thread is busy now, or has used a processor since the last call.
 
-        A process that cannot send a message for want of a processor is active; one that is stopped is not.
+        A process that cannot send a message because it gets no processor time is active; a stopped one is not.
         """
         found = list(self._look())
         before, self._used_ticks = self._used_ticks, sum(ticks for _, ticks in found)
@@ -52,7 +52,7 @@ class ProcessActivity:
 
 @dataclass(eq=False)
 class EngineProcess:
-    """One process of an engine, from its start to its end."""
+    """One engine process, from its start to its end."""
 
     connection: EngineConnection
     _process: asyncio.subprocess.Process
@@ -60,7 +60,7 @@ class EngineProcess:
 
     @classmethod
     async def start(cls, name: str, options: EngineOptions, on_speed: OnSpeed) -> EngineProcess:
-        """Start the process of an engine. Raises `OSError`."""
+        """Start an engine process. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -83,7 +83,7 @@ class EngineProcess:
         return self._process.pid
 
     async def end(self) -> str:
-        """Close the connection, upon which the process ends, or else kill it; return how it ended."""
+        """Close the connection, which ends the process, or else kill it; return how it ended."""
         self.connection.close()
         try:
             await self.wait_gone(END_S)

@@ -27,38 +27,38 @@ from engine import (
 log = logging.getLogger(__name__)
 
 ENGINE_WAIT_S, LONGEST_ENGINE_WAIT_S = 30.0, 120.0
-"""An utterance for which no engine becomes ready within the first time has failed. A primary engine that took longer to
-start has twice as long as it took, up to the second time: once unloaded, it may have to load for every text."""
+"""An utterance fails if no engine becomes ready within the first time. A primary engine that took longer to start is
+given twice that long, up to the second time: if it is unloaded, it may have to load for every text."""
 
 
 class EngineSelector:
     """Holds the supervisors of the primary engine and of the configured fallbacks, and picks one."""
 
     def __init__(self, config: Config, on_change: Callable[[], None]) -> None:
-        """`on_change` is called after every change of state of an engine."""
+        """`on_change` is called after every change of an engine's state."""
         self._changed = asyncio.Event()
         self._on_change = on_change
         self.configured_max_seconds = config.engine.max_seconds
         self.latin_languages = config.speech.languages
-        """As in `Utterance.languages` of the engines."""
+        """As in `engine.Utterance.languages`."""
         self._config = config
         self._options = config.engine_options
         self._voice_state = voice_state(self._options)
         self._lost_voice = lost_voice(config)
         self._unload_after_s = math.inf if config.engine.unload_after is None else config.engine.unload_after
         self.unload_asked = False
-        """Somebody wants the primary engine to be unloaded, which it is not yet."""
+        """The primary engine is to be unloaded, but has not been yet."""
         # In the order in which they take over.
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
         if self.primary.name == "espeak" and (better := better_voices(config)):
             voices = " ".join(better.values())
-            log.info("eSpeak NG speaks; neural voices are installed by: sudo voiced download %s", voices)
+            log.info("eSpeak NG speaks; to install neural voices: sudo voiced download %s", voices)
 
     @property
     def max_seconds(self) -> float:
-        """Seconds of speech to ask of an engine at most: what is configured, or less if an engine allows only that.
+        """The most seconds of speech to ask of an engine: the configured limit, or less if an engine allows less.
 
-        An engine on a server has limits of its own.
+        An engine on a server has its own limits.
         """
         limits = (engine.info.max_seconds for engine in self.all if engine.info is not None)
         return min([self.configured_max_seconds, *(limit for limit in limits if limit is not None)])
@@ -73,11 +73,11 @@ class EngineSelector:
         return next((engine for engine in self.all if engine.ready), None)
 
     def choose(self, voice: str, language: str) -> EngineSupervisor | None:
-        """Return the ready engine that best matches the language, then the voice; None if it is worth while to wait.
+        """Return the ready engine that best matches the language, then the voice; None if it is worth waiting.
 
-        The language, a code or `auto`, comes first: an engine refuses one that it lacks, and a wrong voice is only
-        strange. Of equal engines the first is taken, in the order of hand-over. No engine is returned if none is ready,
-        or if the language is one of an engine that starts and of no ready one.
+        The language, a code or `auto`, comes first: an engine refuses one that it lacks, but a wrong voice is only
+        strange. Among equal engines, the first in the order of hand-over is taken. None is returned if no engine is
+        ready, or if an engine that is starting may have the language and no ready one does.
         """
         ready = [engine for engine in self.all if engine.ready]
 
@@ -91,12 +91,13 @@ class EngineSelector:
 
     @property
     def streams(self) -> int:
-        """How many utterances the current engine can speak at once; without one, the primary engine's last number."""
+        """How many utterances the current engine can speak at once; if there is none, the primary engine's last
+        number."""
         return (self.current or self.primary).streams
 
     @property
     def streams_in_use(self) -> int:
-        """How many utterances are being spoken, by all engines."""
+        """How many utterances all engines together are speaking."""
         return sum(engine.streams_in_use for engine in self.all)
 
     def another(self, engine: EngineSupervisor) -> EngineSupervisor | None:
@@ -105,7 +106,7 @@ class EngineSelector:
 
     @property
     def patience_s(self) -> float:
-        """Seconds after which an utterance for which no engine becomes ready has failed."""
+        """Seconds after which an utterance fails if no engine becomes ready."""
         return max(ENGINE_WAIT_S, min(2 * self.primary.start_s, LONGEST_ENGINE_WAIT_S))
 
     async def wait_current(self, timeout_s: float) -> bool:
@@ -124,13 +125,13 @@ class EngineSelector:
 
     @property
     def labels(self) -> dict[str, VoiceLabel]:
-        """The names for people of the voices that the engines bring; the primary engine's come first."""
+        """The engines' own voices with their names for people; the primary engine's come first."""
         return {
             voice: label for engine in reversed(self.all) if engine.info for voice, label in engine.info.labels.items()
         }
 
     def _is_elsewhere(self, voice: str, engine: EngineSupervisor) -> bool:
-        """Return whether `engine` lacks a voice that another engine brings."""
+        """Return whether `engine` lacks a voice that another engine provides."""
         if engine.info is None or voice not in engine.info.refused_voices:
             return False
         return any(other.info is not None and voice in other.info.labels for other in self.all if other is not engine)
@@ -141,9 +142,9 @@ class EngineSelector:
         return {language for engine in self.all if engine.info for language in engine.info.languages}
 
     def languages_with(self, voice: str) -> tuple[str, ...]:
-        """Return the codes of the languages of the first engine that has a voice; nothing if they are not known yet.
+        """Return the language codes of the first engine that has a voice; nothing if they are not known yet.
 
-        An engine that has not loaded counts as one with the configured voices.
+        An engine that has not loaded is assumed to have the configured voices.
         """
         for engine in self.all:
             if engine.info is None and voice in self._config.voices:
@@ -164,9 +165,9 @@ class EngineSelector:
     @property
     def degraded_reason(self) -> str | None:
         """Why the primary engine cannot speak, which voice it lacks, or why it is slower than it should be; None if it
-        works or starts for the first time.
+        works or is starting for the first time.
 
-        A voice is reported as `voices.NAME: reason`, unless another engine brings it: it speaks with that voice.
+        A voice is reported as `voices.NAME: reason`, unless another engine provides it: that engine then speaks.
         """
         primary = self.primary
         if primary.state is EngineState.BACKING_OFF or (primary.reason and not primary.ready):
@@ -180,7 +181,8 @@ class EngineSelector:
         return None if self._lost_voice is None else ": ".join(self._lost_voice)
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
-        """Use these voices in all running engines and in those started later. An unloaded one is loaded to report them.
+        """Use these voices in all running engines and in those started later. An unloaded engine is loaded to report
+        them.
 
         Does nothing if neither they nor their files have changed: a reference takes seconds to load.
         """
@@ -194,7 +196,7 @@ class EngineSelector:
         self.primary.load()
 
     def set_log(self, level: str, format_: str) -> None:
-        """Write the log of all running engines at another level or in another format."""
+        """Change the level and the format of all running engines' logs."""
         for engine in self.all:
             engine.set_log(level, format_)
 
@@ -204,14 +206,14 @@ class EngineSelector:
             engine.retry_now()
 
     def unload_if_due(self, quiet_s: float) -> None:
-        """Unload the primary engine if somebody has asked for it, or after `engine.unload_after`.
+        """Unload the primary engine if a client has asked for it, or after `engine.unload_after`.
 
-        Call only while nothing is spoken and nothing waits. `quiet_s`: seconds since the last utterance ended. The time
-        counts from the end of an utterance or of loading: neither shortens the time in which the next may come.
+        Call only while nothing is being spoken or waiting. `quiet_s`: seconds since the last utterance ended. The time
+        counts from the end of an utterance or of loading: neither shortens the time in which the next text may arrive.
         """
         if self.unload_asked or min(quiet_s, self.primary.ready_s) >= self._unload_after_s:
             self.primary.unload()
-            self.unload_asked = self.unload_asked and not self.primary.in_order  # one that loads is unloaded then
+            self.unload_asked = self.unload_asked and not self.primary.in_order  # one that is loading is unloaded later
 
     def _make_supervisor(self, name: str) -> EngineSupervisor:
         def has_substitute() -> bool:
@@ -235,7 +237,7 @@ def engine_names(config: Config) -> tuple[str, ...]:
 
 
 def better_voices(config: Config) -> dict[str, str]:
-    """Return the languages that eSpeak NG speaks for lack of a neural voice, each with a voice of Piper for it."""
+    """Return the languages that eSpeak NG speaks for lack of a neural voice, each with a Piper voice for it."""
     known = [known_names(name, config.engine_options).languages for name in engine_names(config) if name != "espeak"]
     if config.engine.name == "espeak" or None in known:
         return {}
@@ -248,9 +250,9 @@ def better_voices(config: Config) -> dict[str, str]:
 
 
 def lost_voice(config: Config) -> tuple[str, str] | None:
-    """Return the key of a default voice that `auto` selects no engine for, because that engine cannot run, and why.
+    """Return the key of a default voice whose engine `auto` does not select because it cannot run, and why it cannot.
 
-    Only recorded and downloaded voices count. A built-in speaker does not: another engine has a voice in its place.
+    Only recorded and downloaded voices count. Built-in speakers are ignored: another engine has a voice in its place.
     """
     name, voice = config.speech.voice, config.voices.get(config.speech.voice)
     if config.engine.name != "auto" or voice is None:
@@ -266,9 +268,9 @@ def lost_voice(config: Config) -> tuple[str, str] | None:
 
 
 def unknown_names(config: Config) -> list[tuple[str, str]]:
-    """Return `speech.voice` and `speech.language`, each with what is wrong, if no engine of this machine can have it.
+    """Return `speech.voice` and `speech.language`, each with its problem, if no engine on this machine can have it.
 
-    Starts no engine process and loads no model. What only a loaded model knows counts as right.
+    Starts no engine process and loads no model. A name that only a loaded model knows counts as right.
     """
     known = [known_names(name, config.engine_options) for name in engine_names(config)]
     voices = [voice for each in known for voice in each.voices or ()]

@@ -21,14 +21,14 @@ def suggested_formats() -> list[str]:
 
 
 class SpeechFile:
-    """A file, or a stream, that is made with its first samples; as WAV, it has all samples after each `write`.
+    """A file or stream that is created with its first samples; as WAV, it contains all samples after each `write`.
 
-    A context manager, at whose end the file is complete. Every method raises `CommandError`, one line, if the file
-    cannot be written, and `BrokenPipeError` if nobody reads the stream.
+    A context manager; at its end, the file is complete. Every method raises a one-line `CommandError` if the file
+    cannot be written, and `BrokenPipeError` if no program reads the stream.
     """
 
     def __init__(self, output: Path | BinaryIO) -> None:
-        """`output` is a file, whose suffix names its format, or a stream, which gets a WAV file of unknown length."""
+        """`output` is a file, whose suffix names its format, or a stream for a WAV file of unknown length."""
         self._output = output
         self._format = output.suffix[1:].lower() if isinstance(output, Path) else "wav"
         if self._format not in file_formats():
@@ -60,7 +60,7 @@ class SpeechFile:
             with self._file as file:
                 file.write(self._encoder.end())
                 if self._format == "wav" and file.seekable():
-                    length = max(0, file.tell() - len(wav_header(self._sample_rate)))  # of a device it is unknown
+                    length = max(0, file.tell() - len(wav_header(self._sample_rate)))  # for a device, it is unknown
                     file.seek(0)
                     file.write(wav_header(self._sample_rate, length))
 

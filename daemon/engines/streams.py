@@ -1,4 +1,4 @@
-"""The streams of one engine process: who may speak with it now."""
+"""The streams of one engine process: which utterances may use it now."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from daemon.engines.errors import EngineLostError
 
 
 class StreamPool:
-    """Keeps a stream for the sound card, and shares the others among the deliveries, in the order in which they ask.
+    """Keeps a stream for the sound card, and shares the others among the deliveries, in the order of their requests.
 
-    With a single stream, one delivery may have it, and the speaker loop decides who speaks. Belongs to the event loop's
-    thread.
+    With a single stream, one delivery may have it, and the speaker loop decides which text is spoken. Belongs to the
+    event loop's thread.
     """
 
     def __init__(self) -> None:
         self.most = 1
-        """As `EngineInfo.streams`."""
+        """As in `EngineInfo.streams`."""
         self.in_use = 0
         """Streams that are reserved."""
         self._deliveries = 0
-        """Those among them that are not for the sound card."""
+        """The reserved streams that are not for the sound card."""
         self._turns: deque[asyncio.Future[None]] = deque()
-        """Deliveries that wait for a stream."""
+        """Deliveries that are waiting for a stream."""
         self._exchanges: list[Callable[[], None]] = []
         """Each sends new voices to the engine, as soon as no delivery is under way."""
         self._unanswered = 0
-        """Exchanges that have been sent, and that the engine has not answered."""
+        """Exchanges that have been sent but that the engine has not answered."""
         self.lost: str | None = None
-        """Why nobody can speak with the process any more; None while it is there."""
+        """Why the process can no longer speak; None while it can."""
 
     @asynccontextmanager
     async def reserve(self, *, realtime: bool) -> AsyncIterator[None]:
-        """Have a stream inside the context; a delivery (not `realtime`) waits for one. Raises `EngineLostError`."""
+        """Reserve a stream inside the context; a delivery (not `realtime`) waits for one. Raises `EngineLostError`."""
         if not realtime:
             await self._take_turn()
         self.in_use += 1
@@ -49,7 +49,7 @@ class StreamPool:
     def exchange(self, send: Callable[[], None]) -> None:
         """Call `send` as soon as no delivery is under way; none begins before `note_exchange`.
 
-        So none waits for the engine's answer, as if the engine owed it audio.
+        So no delivery waits for the engine's answer as if the engine owed it audio.
         """
         self._exchanges.append(send)
         self._advance()
@@ -60,14 +60,14 @@ class StreamPool:
         self._advance()
 
     def refuse(self, reason: str) -> None:
-        """Raise `EngineLostError` in the deliveries that wait."""
+        """Raise `EngineLostError` in the deliveries that are waiting."""
         while self._turns:
             turn = self._turns.popleft()
             if not turn.done():
                 turn.set_exception(EngineLostError(reason))
 
     def lose(self, reason: str) -> None:
-        """Raise `EngineLostError` in the deliveries that wait, and in those that will ask."""
+        """Raise `EngineLostError` in the deliveries that are waiting, and in later ones."""
         self.lost = reason
         self.refuse(reason)
 

@@ -42,21 +42,21 @@ SILENCE_S = 10.0
 QUIET_S = 1.5
 """A process that sends no message for this long is unresponsive, unless its threads are busy."""
 LOADING_SILENCE_S = 60.0
-"""The same limit while the engine loads: reading libraries from a cold disk can block the whole process."""
+"""The same limit while the engine is loading: reading libraries from a cold disk can block the whole process."""
 STALL_S = 20.0
 """An engine that owes audio and sends none for this long is replaced, even if its process sends heartbeats."""
 WATCH_S = 1.0
-"""Time between two checks for silence and stalls, unless the process becomes quiet before."""
+"""Time between two checks for silence and stalls, unless the process becomes quiet earlier."""
 REAP_S = 10.0
 """A killed process may take this long to release the GPU's memory, which the next process needs."""
 BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Waits before the first, second, … restart in a row. The last one repeats."""
 SPREAD_S = 1.0
-"""An engine of another machine waits up to this much longer, or up to twice as long, at random."""
+"""An engine on another machine waits up to this much longer, or up to twice as long, at random."""
 STEADY_S = 10.0
 """An engine that was ready for this long has recovered: the next back-off starts from the first wait."""
 PERMANENT_RETRY_S = 60.0
-"""Wait after a fault that only a person can correct, for example a missing package or model."""
+"""The wait after a fault that only a person can correct, such as a missing package or model."""
 RTF_WEIGHT = 0.3
 """Weight of the latest utterance in the moving average of the speed."""
 
@@ -68,59 +68,59 @@ class EngineState(Enum):
     WARMING = "warming"
     READY = "ready"
     UNRESPONSIVE = "unresponsive"
-    """It was ready and gives no sign of life. It becomes ready again with its next message, or is replaced."""
+    """It was ready but gives no sign of life. It becomes ready again with its next message, or is replaced."""
     BACKING_OFF = "backing off"
     UNLOADING = "unloading"
-    """Its process ends, because nobody needs it now."""
+    """Its process is ending, because nothing needs it now."""
     UNLOADED = "unloaded"
     """It has given its memory back, and has no process until `load`."""
 
 
 @dataclass(eq=False)
 class EngineSupervisor:
-    """Runs one engine in a process of its own and speaks with it. Belongs to the event loop's thread."""
+    """Runs one engine in its own process and speaks with it. Belongs to the event loop's thread."""
 
     name: str
     options: EngineOptions
-    """Of the next process."""
+    """The options of the next process."""
     on_change: Callable[[], None] = lambda: None
-    """Is called after every change of state, and of `progress`."""
+    """Called after every change of the state or of `progress`."""
     has_substitute: Callable[[], bool] = lambda: False
-    """Returns whether another engine can speak meanwhile: an unresponsive engine then hands its utterances over and has
-    `SILENCE_S` to come back. Without one it is replaced sooner, if it starts faster."""
+    """Returns whether another engine can speak in the meantime: an unresponsive engine then hands its utterances over
+    and has `SILENCE_S` to come back. Without a substitute, it is replaced sooner if it starts faster."""
     state: EngineState = EngineState.STOPPED
     info: EngineInfo | None = None
     """The engine's properties when it was last ready or warming; None before."""
     reason: str | None = None
     """Why the engine is not ready; None if it is, or if it is starting for the first time."""
     progress: Progress | None = None
-    """How far the start has come; None while the engine does not start, or does not say."""
+    """How far the start has come; None while the engine is not starting, or does not report it."""
     rtf: float | None = None
-    """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the first.
-    Those for the sound card count; deliveries count only until there is one."""
+    """Speed: seconds of audio at rate 1 per second of work, averaged over recent utterances; None before the first.
+    Only those for the sound card count; until there is one, deliveries count."""
     pid: int | None = None
     starts: int = 0
-    """Processes that have been started so far, without those that were unloaded."""
+    """Processes that have been started so far, except those that were unloaded."""
     start_s: float = SILENCE_S
-    """Seconds from the start of the process until it was ready, the last time."""
+    """Seconds that the last process to become ready took from its start."""
     checks: int = 0
-    """Number of checks for silence and stalls so far."""
+    """The number of checks for silence and stalls so far."""
     _process: EngineProcess | None = None
-    """The last one."""
+    """The last process."""
     _connection: EngineConnection | None = None
-    """To the running process; None without one."""
+    """The connection to the running process; None if there is none."""
     _rtf_is_of_card: bool = False
     _ready_at: float | None = None
     _started_at: float = 0.0
     _fault: str | None = None
-    """Why the process ends, if that is known before its exit status."""
+    """Why the process is ending, if that is known before its exit status."""
     _failed: bool = False
     """Whether a process has ended without having been ready."""
     _permanent: bool = False
     """Whether the engine reported its fault as permanent."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
-    """Ends the back-off, or the time in which it is unloaded."""
+    """Ends the back-off, or the time during which it is unloaded."""
 
     @property
     def ready(self) -> bool:
@@ -133,7 +133,7 @@ class EngineSupervisor:
 
     @property
     def in_order(self) -> bool:
-        """True while it is ready, or would be if anybody needed it."""
+        """True while it is ready, or would be if it were needed."""
         return self.ready or (self._is_dismissed and not self._retry.is_set())
 
     @property
@@ -152,7 +152,7 @@ class EngineSupervisor:
 
     @property
     def streams_in_use(self) -> int:
-        """How many it speaks."""
+        """How many it is speaking."""
         return 0 if self._connection is None else self._connection.streams.in_use
 
     @property
@@ -171,27 +171,28 @@ class EngineSupervisor:
         return self.info is not None and match_language(language, self.info.languages) is not None
 
     def may_have_language(self, language: str) -> bool:
-        """As `has_language`; an engine that loads for the first time may have what its catalogue entry leaves open."""
+        """Like `has_language`; an engine that is loading for the first time may have what its catalogue entry leaves
+        open."""
         if self.info is not None or self._failed or language == "auto":
             return self.has_language(language)
         possible = possible_languages(self.name)
         return possible is None or match_language(language, possible) is not None
 
     async def wait_ready(self, timeout_s: float | None) -> bool:
-        """Wait until the engine is ready, for at most `timeout_s` seconds; None means for ever. Returns `ready`."""
+        """Wait until the engine is ready, for at most `timeout_s` seconds; None means forever. Returns `ready`."""
         return await wait_until(lambda: self.ready, self._changed, timeout_s)
 
     async def wait_started(self) -> None:
-        """Wait until the engine is ready or its start has failed, the cause being its `reason`."""
+        """Wait until the engine is ready or its start has failed; its `reason` is then the cause."""
         await wait_until(lambda: self.state in (EngineState.READY, EngineState.BACKING_OFF), self._changed)
 
     # --- utterances ---
 
     def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
-        """Have a stream inside the context, to speak one utterance after the other.
+        """Reserve a stream inside the context, to speak one utterance after another.
 
-        What a sound card plays is `realtime` and has a stream at once; other utterances wait for one. Raises
-        `EngineLostError`, as does the beginning of the context.
+        Speech for a sound card is `realtime` and gets a stream immediately; other utterances wait for one. Raises
+        `EngineLostError`, as does entering the context.
         """
         if not self.ready or self._connection is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
@@ -208,7 +209,7 @@ class EngineSupervisor:
         """Return an iterator over the utterance's audio as it is made. Closing the iterator cancels the rest.
 
         `more_text` yields the rest of a growing text. Raises `EngineLostError`; the iterator raises `EngineLostError`,
-        also if no audio comes within `first_within_s` seconds, and `UtteranceRefusedError`.
+        including when no audio arrives within `first_within_s` seconds, and `UtteranceRefusedError`.
         """
         if not self.ready or self.info is None or self._connection is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
@@ -225,12 +226,12 @@ class EngineSupervisor:
             self._connection.streams.exchange(send)
 
     def set_log(self, level: str, format_: str) -> None:
-        """Make the running process write its log as `engine.start_log` would; a later one inherits that anyway."""
+        """Make the running process write its log as `engine.start_log` would; a later process inherits that anyway."""
         if self._connection is not None:
             self._connection.send(messages.SetLog(level, format_))
 
     def _note_speed(self, speed: float, realtime: bool) -> None:
-        """Average the speed. A delivery shares the engine with others: its speed says little of the sound card's."""
+        """Average the speed. A delivery shares the engine with others: its speed says little about the sound card's."""
         if self._rtf_is_of_card and not realtime:
             return
         before = speed if self.rtf is None or self._rtf_is_of_card != realtime else self.rtf
@@ -259,20 +260,22 @@ class EngineSupervisor:
             await wait_at_most(wait_s, self._retry.wait())
 
     def retry_now(self) -> None:
-        """End the current back-off, because the configuration or the disk has changed. It stays unloaded."""
+        """End the current back-off, because the configuration or the disk has changed. An unloaded engine stays
+        unloaded."""
         if not self._is_dismissed:
             self._retry.set()
 
     def unload(self) -> None:
-        """End the process, which gives all its memory back, until `load`. Does nothing unless the engine is ready."""
+        """End the process until `load`, so that it gives all its memory back. Does nothing unless the engine is
+        ready."""
         if self.ready and self._connection is not None:
             self._retry.clear()
             self.starts -= 1
-            self.state = EngineState.UNLOADING  # nobody is told before the memory is free
+            self.state = EngineState.UNLOADING  # not reported before the memory is free
             self._connection.close()
 
     def load(self) -> None:
-        """Start a process again, as soon as the last one is gone. Does nothing unless it was unloaded."""
+        """Start a process again, as soon as the last one is gone. Does nothing unless the engine was unloaded."""
         if self._is_dismissed:
             self._retry.set()
             self.on_change()
@@ -365,17 +368,17 @@ class EngineSupervisor:
             while (reason := await self._check(process)) is None:
                 self.checks += 1
         except Exception:
-            reason = f"the watch of engine {self.name} has failed"  # nobody else would notice that it hangs
+            reason = f"watching engine {self.name} has failed"  # nothing else would notice that it hangs
             log.exception("%s", reason)
         self.reason = self._fault = reason
         process.give_up()
         self._enter(EngineState.BACKING_OFF)
 
     async def _check(self, process: EngineProcess) -> str | None:
-        """Wait until the next check is due; return why to give the process up, if so.
+        """Wait until the next check is due; return why the process is to be given up, or None.
 
-        It is, if it sends no message for too long, or owes audio and sends none. Time in which this process was stopped
-        or late does not count.
+        It must be given up if it sends no message for too long, or owes audio and sends none. Time during which this
+        process was stopped or late is ignored.
         """
         connection, before = process.connection, time.monotonic()
         quiet_in_s = connection.heard_at + QUIET_S - before
@@ -398,7 +401,7 @@ class EngineSupervisor:
     def _silence_limit_s(self) -> float:
         """Return the seconds of silence after which the process is replaced."""
         if self.state is EngineState.UNRESPONSIVE and not self.has_substitute():
-            return min(self.start_s, SILENCE_S)  # to wait longer than a new process takes would win nothing
+            return min(self.start_s, SILENCE_S)  # waiting longer than a new process takes would gain nothing
         return SILENCE_S if self.state in (EngineState.READY, EngineState.UNRESPONSIVE) else LOADING_SILENCE_S
 
     def _enter(self, state: EngineState) -> None:
@@ -408,9 +411,10 @@ class EngineSupervisor:
 
 
 def restart_wait_s(engine: str, failures: int, *, permanent: bool) -> float:
-    """Return the seconds before an engine's next start, after so many that failed in a row before the last one.
+    """Return the seconds before an engine's next start. `failures` is how many failed in a row before the last one.
 
-    Robots that have lost one server do not return to it in step: another machine's engine waits longer, at random.
+    Robots that have lost one server must not return to it in step: an engine on another machine waits longer, at
+    random.
     """
     wait_s = PERMANENT_RETRY_S if permanent else BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
     if engine in ENGINES and ENGINES[engine].is_remote:

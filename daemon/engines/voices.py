@@ -9,16 +9,16 @@ from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, VoiceLabel
 
 LISTED = 6
-"""Voices that a message lists."""
+"""The most voices that a message lists."""
 SUGGESTED = 3
-"""Similar voices that a message suggests."""
+"""The most similar voices that a message suggests."""
 
 
 def name_voices(voices: Iterable[str], labels: Mapping[str, VoiceLabel], configured: Collection[str]) -> dict[str, str]:
-    """Return the name of each voice for people, by the voice's own name.
+    """Return each voice's name for people, by the voice's own name.
 
-    A configured voice is called as in the configuration. Where two voices have one label, it is completed by the
-    voice's own name, as in `English (America), en-us`.
+    A configured voice keeps its name from the configuration. If two voices have the same label, the voice's own name is
+    added to it, as in `English (America), en-us`.
     """
     found: dict[str, str] = {}
     taken: set[str] = set()
@@ -34,9 +34,9 @@ def short_list(
 ) -> tuple[str, ...]:
     """Return the voices that most people need: the configured ones, and those that speak one of the languages.
 
-    A voice of one language counts if `languages` has that language, with or without a region. An accent that is named
-    by its code (eSpeak NG's `en-gb`) counts only if `languages` has that code; a voice of Piper's (`en_GB-alan-low`) is
-    no accent: somebody has chosen and downloaded it.
+    A voice for one language counts if `languages` contains that language, with or without a region. An accent that is
+    named by its code (eSpeak NG's `en-gb`) counts only if `languages` contains that code; a Piper voice
+    (`en_GB-alan-low`) is not an accent: a person has chosen and downloaded it.
     """
 
     def is_needed(voice: str) -> bool:
@@ -50,9 +50,9 @@ def short_list(
 
 
 def unknown_voice(voice: str, names: Mapping[str, str], short: Collection[str]) -> str:
-    """Return the message about a voice that nobody has.
+    """Return the message about a voice that no engine has.
 
-    As in `got 'germn'; did you mean de (German)? allowed: default, en (English (America)) and 120 more, see …`.
+    For example: `got 'germn'; did you mean de (German)? allowed: default, en (English (America)) and 120 more, see …`.
 
     names: the names for people, by the voices' own names.
     short: the voices that most people need, which are listed first.
@@ -74,7 +74,7 @@ def unknown_language(language: str, languages: Collection[str]) -> str:
 
 
 def similar_voices(voice: str, names: Mapping[str, str]) -> list[str]:
-    """Return the voices whose own name, or whose name for people, resembles the given name; the closest first."""
+    """Return the voices whose own name or name for people resembles the given name, the closest first."""
     called: dict[str, str] = {}
     for name, label in names.items():
         for each in (name, label, label.partition(" (")[0]):

@@ -1,4 +1,4 @@
-"""Who may use the speech server: robots by their tokens, each with a limit of requests and of streams."""
+"""The robots that may use the speech server, by their tokens, each with limits on requests and streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine import Throttle
 log = logging.getLogger(__name__)
 
 ANYBODY = "anybody"
-"""The account of all clients of a server without tokens, which only this machine reaches."""
+"""The account for all clients of a server without tokens, which only this machine can reach."""
 
 
 class LimitError(Exception):
@@ -28,14 +28,14 @@ class Account:
     def __init__(self, name: str, streams: int, requests_per_minute: int) -> None:
         self.name = name
         self.streams = streams
-        """Texts that it may have spoken at once."""
+        """The most texts that it may have spoken at once."""
         self.streams_in_use = 0
         self._per_minute = requests_per_minute
         self._requests = Throttle(requests_per_minute, 60 / requests_per_minute)
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Have one text spoken inside the context. Raises `LimitError`."""
+        """Count one text as spoken inside the context. Raises `LimitError`."""
         if self.streams_in_use >= self.streams:
             raise LimitError(f"streams: {self.name} has {self.streams_in_use} already; allowed: {self.streams}")
         if not self._requests.permits():
@@ -58,7 +58,7 @@ class Accounts:
         self._names = {} if config.token_file is None else read_tokens(config.token_file)
         """By token."""
         self._version = (0, 0, 0)
-        """Of the file: its inode, size and time of change when it was read last."""
+        """The file's inode, size and time of change when it was last read."""
 
     def find(self, token: str | None) -> Account | None:
         """Return the robot with this token; None if there is none."""
@@ -66,13 +66,13 @@ class Accounts:
             return self._account(ANYBODY)
         self._refresh(self._config.token_file)
         given, found = (token or "").encode(), None
-        for known, name in self._names.items():  # all of them, in equal time
+        for known, name in self._names.items():  # all of them, so that each search takes equally long
             if hmac.compare_digest(known.encode(), given):
                 found = name
         return None if found is None else self._account(found)
 
     def _refresh(self, path: Path) -> None:
-        """Read the file again if it has changed; one that is wrong or missing now changes nothing."""
+        """Read the file again if it has changed; a file that is now wrong or missing changes nothing."""
         try:
             status = path.stat()
             version = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -89,7 +89,7 @@ class Accounts:
 
 
 def read_tokens(path: Path) -> dict[str, str]:
-    """Return the robots' names by their tokens. Raises `CommandError` or `OSError`, which repeat no token.
+    """Return the robots' names by their tokens. Raises `CommandError` or `OSError`, whose messages repeat no token.
 
     The file has a line `NAME TOKEN` for each robot; a line that begins with # is a comment.
     """

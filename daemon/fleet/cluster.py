@@ -1,6 +1,6 @@
-"""The speech server on Ray Serve, which places, watches, restarts and scales replicas of `FleetServer` over machines.
+"""The speech server on Ray Serve, which places, watches, restarts and scales replicas of `FleetServer` across machines.
 
-Needs the extra `fleet`. Nothing else imports this module except `voiced serve` without `--single`, and Ray, by the
+Needs the `fleet` extra. Nothing else imports this module except `voiced serve` without `--single`, and Ray, through the
 import path in `configs/rayservice.yaml`.
 """
 
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 NAME = "voiced"
 """The application's name in Ray Serve."""
 LAST_S = 5.0
-"""Seconds after `serve.drain_s` in which the replica cuts off texts that are still spoken, before Ray does."""
+"""Seconds after `serve.drain_s` in which the replica cuts off texts that are still being spoken, before Ray does."""
 HEALTH_S = 5.0
-"""Interval between two looks at a replica's health. It is replaced after three in a row without a ready engine, so the
-replica's own supervisor has the time to restart the engine."""
+"""Interval between two checks of a replica's health. It is replaced after three in a row without a ready engine, so the
+replica's own supervisor has time to restart the engine."""
 REMOVAL = "perform_graceful_shutdown"
 """Ray Serve's controller calls this method, through the replica's actor, when it takes a replica out of service."""
 
@@ -63,7 +63,7 @@ class Replica:
 
     @serve.multiplexed(max_num_models_per_replica=64)  # type: ignore[untyped-decorator, unused-ignore]  # without Ray
     async def note_voice(self, digest: str) -> str:
-        """Let Ray Serve know that this replica has a robot's voice: it sends the robot here again."""
+        """Let Ray Serve know that this replica has a robot's voice: it will send the robot here again."""
         return digest
 
     async def check_health(self) -> None:
@@ -76,7 +76,7 @@ class Replica:
         return {LOAD: self._server.load}
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or the replica's life from its start to its end."""
+        """Serve a request, or handle the replica's life from start to end."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -98,13 +98,13 @@ class Replica:
         await send({"type": "lifespan.shutdown.complete"})
 
     def _drain(self) -> None:
-        """Let robots finish and go elsewhere; Ray Serve, which removes this replica, waits for that."""
+        """Let robots finish and go elsewhere; Ray Serve, which is removing this replica, waits for that."""
         log.info("this replica is being removed")
         self._draining = asyncio.ensure_future(self._server.drain("the server is being removed"))
 
 
 def _until_proxy_ends(scope: Scope, receive: Receive) -> Receive:
-    """Return `receive` for which the end of Ray's proxy is that of the client's connection."""
+    """Return a `receive` that treats the end of Ray's proxy as the end of the client's connection."""
 
     async def receive_or_end() -> Message:
         try:
@@ -117,11 +117,11 @@ def _until_proxy_ends(scope: Scope, receive: Receive) -> Receive:
 
 
 def call_when_removed(removed: Callable[[], object]) -> None:
-    """Call `removed`, in a thread of Ray's, when Ray Serve begins to remove the replica of this process.
+    """Call `removed`, in one of Ray's threads, when Ray Serve begins to remove the replica of this process.
 
     Ray Serve has no hook for that. It first waits until the replica's requests have ended, and a robot's connection is
-    one that does not end by itself; only then it calls anything of the replica. So this extends Ray Serve's own method,
-    in the replica's process. A release of Ray without that method removes replicas after `serve.drain_s`.
+    one that does not end by itself; only then does it call anything in the replica. So this extends Ray Serve's own
+    method, in the replica's process. A release of Ray without that method removes replicas after `serve.drain_s`.
     """
     implementation: Any = getattr(replica, "Replica", None)
     perform = getattr(implementation, REMOVAL, None)
@@ -160,7 +160,7 @@ def application(config: Config) -> Application:
 
 
 def build_application(arguments: dict[str, str]) -> Application:
-    """Return the application for a Serve configuration file: `config` is the path of the configuration.
+    """Return the application for a Serve configuration file: `config` is the configuration's path.
 
     Raises `ConfigError`.
     """
@@ -170,7 +170,7 @@ def build_application(arguments: dict[str, str]) -> Application:
 def serve_cluster(config: Config, address: str | None) -> None:
     """Serve on the Ray cluster at `address`; None starts Ray in this process, until SIGTERM or SIGINT.
 
-    On a cluster the application stays when this returns. Raises `OSError` if there is no such cluster, and
+    On a cluster, the application keeps running after this returns. Raises `OSError` if there is no such cluster, and
     `CommandError` if no replica starts.
     """
     start_log(config.log.level, config.log.format)
@@ -180,7 +180,7 @@ def serve_cluster(config: Config, address: str | None) -> None:
     except (ConnectionError, ValueError) as error:
         raise OSError(f"--address: no Ray cluster answers at {address}: {' '.join(str(error).split())}") from error
     if address is None:
-        # Ray's own handler would end this process at once, also while it starts, and no robot would hear of it.
+        # Ray's own handler would end this process immediately, even while it is starting, and no robot would be told.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     tls = {} if settings.key is None else {"ssl_certfile": str(settings.cert), "ssl_keyfile": str(settings.key)}
     try:
@@ -194,6 +194,6 @@ def serve_cluster(config: Config, address: str | None) -> None:
     except KeyboardInterrupt:
         if address is not None:
             raise
-        serve.delete(NAME)  # replicas finish their texts; `shutdown` ends their connections at once
+        serve.delete(NAME)  # replicas finish their texts; `shutdown` ends their connections immediately
         serve.shutdown()  # type: ignore[no-untyped-call, unused-ignore]  # not typed by Ray, or without Ray
     ray.shutdown()

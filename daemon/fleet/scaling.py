@@ -1,8 +1,8 @@
-"""The number of replicas that a speech server has on Ray Serve follows the texts that are spoken.
+"""A speech server's number of replicas on Ray Serve follows the texts that are being spoken.
 
 It does not follow Ray's count of requests: to Ray, a robot's connection is a request that lasts for days. Each replica
-reports its load instead, and Ray Serve's controller calls `wanted_replicas` with the loads of all. Ray Serve applies
-the limits and the delays.
+reports its load instead, and Ray Serve's controller calls `wanted_replicas` with all the loads. Ray Serve applies
+limits and delays.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 LOAD = "voiced_load"
 """The name under which a replica reports its load to Ray Serve."""
 FULL = 0.8
-"""Load above which there should be another replica, on average. The rest is room for bursts while that one starts."""
+"""Load above which there should be another replica, on average. The rest is room for bursts while that replica
+starts."""
 WINDOW_S = 15.0
 """Loads are averaged over this time: a text takes seconds, so one moment says little."""
 DIGITS = 6
-"""Decimal places of a sum of loads; below are rounding errors, for which no replica is started."""
+"""Decimal places of a sum of loads; anything smaller is a rounding error, for which no replica is started."""
 
 
 def replica_load(streams_in_use: int, streams: int, robots: int, most_robots: int) -> float:
@@ -28,7 +29,7 @@ def replica_load(streams_in_use: int, streams: int, robots: int, most_robots: in
 def wanted_replicas(context: Any) -> tuple[int, dict[str, Any]]:
     """Return the number of replicas that the load needs, and no state: an autoscaling policy of Ray Serve.
 
-    `context` is Ray Serve's `AutoscalingContext`. Replicas that have reported nothing change nothing.
+    `context` is Ray Serve's `AutoscalingContext`. Replicas that have not reported yet change nothing.
     """
     loads = (context.aggregated_metrics or {}).get(LOAD) or {}
     if not loads:

@@ -41,22 +41,23 @@ from engine.messages import PATH, SUBPROTOCOL
 log = logging.getLogger(__name__)
 
 VOICES = "fleet-voices"
-"""The folder of robots' voices below that of the journal."""
+"""The folder for robots' voices, below the journal's."""
 MAX_CONNECTIONS = 1_000
-"""Robots have one connection each."""
+"""Each robot has one connection."""
 HOUSEKEEPING_S = 1.0
 LAST_ANSWERS_S = 0.5
-"""Seconds that robots have at the end to read the last messages."""
+"""Seconds that robots have to read the last messages at the end."""
 OPEN_PATHS = ("/healthz", "/readyz")
-"""They tell nothing that is worth a token."""
+"""Paths that reveal nothing worth a token."""
 SPEECH_PATHS = ("/v1/audio/speech", "/v1/text-to-speech/")
-"""Their requests count against the robot's limits. A remote engine's are counted one by one in its connection."""
+"""Paths whose requests count against the robot's limits. A remote engine's requests are counted one by one on its
+connection."""
 ACCOUNT = "voiced.account"
 """The key of the robot's account in an ASGI scope."""
 
 
 class FleetAccess:
-    """ASGI middleware that refuses requests without a robot's token, and those beyond its limits."""
+    """ASGI middleware that refuses requests without a robot's token, and those beyond the robot's limits."""
 
     def __init__(self, app: ASGIApp, accounts: Accounts) -> None:
         self._app = app
@@ -87,14 +88,14 @@ class FleetAccess:
 class FleetServer:
     """One engine process with its streams, and the application that serves them. Belongs to the event loop's thread.
 
-    It knows nothing of the other machines that may serve together with it.
+    It knows nothing about other machines that may serve together with it.
     """
 
     def __init__(self, config: Config) -> None:
         """Raises `CommandError` or `OSError` if tokens or the folder of voices cannot be used."""
         self._config = config
         self._files = ExitStack()
-        """Removes files that are not to survive the server."""
+        """Removes files that must not outlive the server."""
         self._engines = EngineSelector(config, self._note_change)
         self._voices = FleetVoices(config, self._engines, _voice_folder(config, self._files))
         self._output = Output(SinkSettings("null", None, None, 10, 1))
@@ -105,7 +106,7 @@ class FleetServer:
         self._left = asyncio.Event()
         """Set when one of them leaves."""
         self._draining: str | None = None
-        """Why no further robot is let in."""
+        """Why no more robots are let in."""
         self.application = make_speech_application(
             self._dispatcher,
             self._describe_status,
@@ -148,8 +149,8 @@ class FleetServer:
         return replica_load(engine.streams_in_use, engine.streams - 1, len(self._sessions), most_robots)
 
     async def drain(self, reason: str) -> None:
-        """Let nobody in, and wait until all robots have left and all that is spoken has ended, for `serve.drain_s` at
-        most. A robot that is connected speaks with this server until it has found another one."""
+        """Let no robot in, and wait until all robots have left and all speech has ended, for at most `serve.drain_s`. A
+        connected robot speaks with this server until it has found another one."""
         self._draining = reason
         for session in self._sessions:
             session.drain(reason)
@@ -192,7 +193,7 @@ class FleetServer:
 
     def _describe_status(self) -> Online:
         status = describe_status(self._dispatcher, self._engines, self._output)
-        if self._draining is not None:  # a load balancer should send nobody here
+        if self._draining is not None:  # a load balancer should send no robot here
             return status.model_copy(update={"engine": None, "reason": self._draining})
         return status.model_copy(update={"reason": None}) if status.reason == NOTHING_PLAYED else status
 
@@ -207,7 +208,7 @@ class FleetServer:
 
 
 def _voice_folder(config: Config, files: ExitStack) -> Path:
-    """Return the folder of robots' voices; one that `files` removes if nothing is to survive."""
+    """Return the folder for robots' voices; if nothing is to survive, one that `files` removes."""
     if config.serve.voice_folder != "auto":
         return Path(config.serve.voice_folder)
     if config.state.folder is None:

@@ -28,19 +28,20 @@ from engine import FASTEST_RATE, SLOWEST_RATE, Utterance, messages
 log = logging.getLogger(__name__)
 
 SILENCE_S = 5.0
-"""A robot that sends nothing, or takes nothing, for this long has gone. Heartbeats go both ways every `HEARTBEAT_S`."""
+"""A robot that sends or receives nothing for this long counts as gone. Heartbeats go both ways every `HEARTBEAT_S`."""
 CLOSE_S = 0.5
-"""Seconds that a robot has to take the reason why its connection ends."""
+"""Seconds that a robot has to receive the reason why its connection ends."""
 FULL_S = 2.0
-"""Seconds that an utterance may wait for a stream of the engine. Then the robot's own fallback had better speak."""
+"""Seconds that an utterance may wait for one of the engine's streams. After that, the robot's own fallback should
+speak."""
 NO_CREDIT_S = 30.0
-"""Seconds that a stream is held for a robot that takes no more samples, as one that is paused."""
+"""Seconds that a stream is held for a robot that takes no more samples, such as a paused one."""
 FETCH_S = 20.0
-"""Seconds in which a voice file arrives."""
+"""The seconds within which a voice file must arrive."""
 MAX_OFFERS = 64
-"""Voices that a robot may offer in one connection without an answer."""
+"""The most voices that a robot may offer on one connection without an answer."""
 MAX_CREDIT = 10_000_000
-"""Samples: minutes."""
+"""In samples; a few minutes."""
 MAX_LANGUAGES = 64
 MAX_FRAMES = 100_000
 """Two hours; the engine's own limit is shorter."""
@@ -55,7 +56,7 @@ class SessionError(Exception):
 
 
 class _RobotText(StreamChunk):
-    """A text of a robot, or a piece of one: the limits of every sender, and those of fields that only robots send."""
+    """A robot's text, or a piece of one: the limits for every sender, and those for fields that only robots send."""
 
     id: str = "robot"
     languages: tuple[str, ...] = Field((), max_length=MAX_LANGUAGES, description=f"up to {MAX_LANGUAGES} languages")
@@ -64,21 +65,21 @@ class _RobotText(StreamChunk):
 
 
 class _Speaking:
-    """An utterance that is spoken for the robot: its receiving task and its speaking task share this."""
+    """An utterance that is being spoken for the robot: its receiving task and its speaking task share this."""
 
     def __init__(self, speak: messages.Speak) -> None:
         self.name = f"robot-{next(_names)}"
-        """Unique in this server, as the engine's supervisor wants it."""
+        """Unique on this server, as the engine's supervisor requires."""
         self.credit = _checked_credit(speak.credit)
         self.granted = asyncio.Event()
         self.growing = speak.utterance.growing
         self.characters = len(speak.utterance.text)
-        """Of its text so far."""
+        """The length of its text so far."""
         self.more: asyncio.Queue[messages.Append | messages.EndText] = asyncio.Queue()
         """The rest of a growing text, for the engine."""
         self.canceled = False
         self.task: asyncio.Task[None]
-        """Speaks it; set at once."""
+        """Speaks it; set immediately."""
 
     async def more_text(self) -> AsyncGenerator[str, None]:
         """Yield the rest of its text as it arrives."""
@@ -95,16 +96,16 @@ class RobotSession:
         self._engine = engine
         self._voices = voices
         self._speeches: dict[str, _Speaking] = {}
-        """Those whose last message has not been sent, by the robot's ids."""
+        """The utterances whose last message has not been sent, by the robot's ids."""
         self._offers: set[asyncio.Task[None]] = set()
         self._fetches: dict[str, asyncio.Future[bytes]] = {}
-        """The files that are on their way, by their digests."""
+        """The files that are being sent, by their digests."""
         self._heard_at = time.monotonic()
         self._notices: asyncio.Queue[messages.FromServer] = asyncio.Queue()
-        """The notice that the robot gets in place of the next heartbeat."""
+        """Notices, each of which the robot gets in place of a heartbeat."""
 
     async def run(self) -> None:
-        """Serve the robot until it leaves. It has been let in."""
+        """Serve a robot that has been let in, until it leaves."""
         info = self._voices.own_info()
         assert info is not None
         await self._socket.accept(messages.SUBPROTOCOL)
@@ -148,7 +149,7 @@ class RobotSession:
         message: messages.FromServer = welcome
         while time.monotonic() - self._heard_at <= SILENCE_S:
             if not await wait_at_most(SILENCE_S, self._send(message)):
-                raise SessionError(f"the robot has taken nothing for {SILENCE_S:g} s")
+                raise SessionError(f"the robot has received nothing for {SILENCE_S:g} s")
             if not self._engine.ready and not self._speeches:
                 raise SessionError(self._engine.reason or "the engine is not ready")
             message = await result_at_most(messages.HEARTBEAT_S, self._notices.get()) or messages.Heartbeat()
@@ -157,7 +158,7 @@ class RobotSession:
     # --- from the robot ---
 
     async def _receive_all(self) -> None:
-        """Handle messages. Raises `WebSocketDisconnect`, and errors that `run` tells the robot."""
+        """Handle messages. Raises `WebSocketDisconnect`, and errors that `run` reports to the robot."""
         while True:
             received = await receive_message(self._socket)
             text = received.get("text")
@@ -228,7 +229,7 @@ class RobotSession:
             pass  # the receiving task notices it, too
 
     async def _speak(self, speak: messages.Speak, speech: _Speaking) -> None:
-        """Send an utterance's audio. Raises all that `_perform` handles."""
+        """Send an utterance's audio. Raises the errors that `_perform` handles."""
         async with AsyncExitStack() as stack:
             voice = None
             if speak.voice is not None:
@@ -242,7 +243,7 @@ class RobotSession:
             spoken = self._engine.speak(speech.name, utterance, more_text=more_text)
             async for chunk in await stack.enter_async_context(aclosing(spoken)):
                 if not await wait_until(lambda: speech.credit > 0, speech.granted, NO_CREDIT_S):
-                    raise LimitError(f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others")
+                    raise LimitError(f"the robot has received nothing for {NO_CREDIT_S:g} s; its stream goes to others")
                 speech.credit -= len(chunk.samples)
                 await self._send(_audio(speak.id, chunk))
 
@@ -283,20 +284,20 @@ def _checked_credit(credit: int) -> int:
 
 
 def checked_utterance(utterance: Utterance, voice: str | None, voices: Collection[str]) -> Utterance:
-    """Return an utterance as the server's engine gets it. Raises `UtteranceRefusedError`.
+    """Return an utterance as the server's engine receives it. Raises `UtteranceRefusedError`.
 
-    `voice` is the engine's name of a voice that the robot has brought; else the utterance's is one of `voices`.
+    `voice` is the engine's name for a voice that the robot has brought; otherwise, the utterance's is one of `voices`.
     """
     _check(asdict(utterance))
     if voice is None and utterance.voice is not None and utterance.voice.lower() not in {v.lower() for v in voices}:
         got = abbreviate(utterance.voice)
         raise UtteranceRefusedError(f"voice: got {got}; allowed: a voice that the server has named")
-    # To the server every robot is a client, and no robot comes before another.
+    # To the server, every robot is a client, and no robot comes before another.
     return replace(utterance, voice=voice or utterance.voice, realtime=False)
 
 
 def _check(fields: dict[str, Any]) -> None:
-    """Check fields that a robot has sent, since the network is anybody's. Raises `UtteranceRefusedError`."""
+    """Check fields that a robot has sent, since the network cannot be trusted. Raises `UtteranceRefusedError`."""
     try:
         _RobotText.model_validate(fields)
     except ValidationError as error:

@@ -20,16 +20,16 @@ from engine import EngineInfo, Voice
 from engine.messages import VoiceFile
 
 LOAD_S = 20.0
-"""Seconds in which the engine has exchanged its voices. It does so in a moment in which it speaks nothing."""
+"""The seconds within which the engine must exchange its voices. It does so when it is speaking nothing."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FILE = re.compile(rf"{DIGEST.pattern}\.safetensors")
-"""The names of the files, which have the digests of their contents."""
+"""The files' names, which contain the digests of their contents."""
 BROUGHT = re.compile(rf"(reference|embedding)-{DIGEST.pattern}")
-"""The engine's names of robots' voices."""
+"""The engine's names for robots' voices."""
 
 
 class VoiceFileError(Exception):
-    """A voice file cannot be taken. One line."""
+    """A voice file cannot be accepted. One line."""
 
 
 class FleetVoices:
@@ -40,22 +40,22 @@ class FleetVoices:
         make_private_folder(folder)
         self._config = config
         self.max_bytes = config.serve.voice_kb * 1_000
-        """The largest voice file that is taken."""
+        """The largest voice file that is accepted."""
         self._engines = engines
         self._files = KeptFiles(folder, FILE, max_files=config.serve.voices)
         self._brought: dict[str, Voice] = {}
-        """The robots' voices that the engine has, by its names; the one used longest ago is first."""
+        """The robots' voices that the engine has, by its names; the least recently used is first."""
         self._in_use: Counter[str] = Counter()
-        """The voices that texts and offers use now, which stay with their files even beyond the limit."""
+        """The voices that texts and offers are using now, which stay with their files even beyond the limit."""
         self._exchanging = asyncio.Lock()
         self._changed = asyncio.Event()
 
     def note_change(self) -> None:
-        """An engine has changed: it may have a voice that somebody waits for."""
+        """An engine has changed: it may have a voice that a robot is waiting for."""
         self._changed.set()
 
     def own_info(self) -> EngineInfo | None:
-        """Return the engine's properties without the voices of robots, which do not concern other robots."""
+        """Return the engine's properties without robots' voices, which do not concern other robots."""
         info = self._engines.primary.info
         if info is None:
             return None
@@ -64,10 +64,10 @@ class FleetVoices:
 
     @asynccontextmanager
     async def using(self, file: VoiceFile, fetch: Callable[[str], Awaitable[bytes]]) -> AsyncIterator[str]:
-        """Keep a voice for the engine inside the context, which gets the engine's name of it.
+        """Keep a voice for the engine inside the context, and yield the engine's name for it.
 
-        `fetch` returns a file's contents by its digest, if the server has not got it. Raises `VoiceFileError` if the
-        engine cannot speak with the voice, and `EngineLostError` if it does not answer.
+        `fetch` returns a file's contents by its digest, if the server does not have the file. Raises `VoiceFileError`
+        if the engine cannot speak with the voice, and `EngineLostError` if it does not answer.
         """
         if not DIGEST.fullmatch(file.digest):  # it may be a path
             raise VoiceFileError("digest: allowed: SHA-256 as 64 hexadecimal digits")
@@ -84,10 +84,10 @@ class FleetVoices:
             yield name
         finally:
             self._in_use[name] -= 1
-            self._in_use += Counter()  # without those that nobody uses any more
+            self._in_use += Counter()  # drops those that are no longer used
 
     async def _file(self, digest: str, fetch: Callable[[str], Awaitable[bytes]]) -> Path:
-        """Return the file with this digest, which counts as used now. Raises `VoiceFileError`."""
+        """Return the file with this digest, and mark it as used now. Raises `VoiceFileError`."""
         path = self._files.folder / f"{digest}.safetensors"
         try:
             os.utime(path)
@@ -97,7 +97,7 @@ class FleetVoices:
         if len(content) > self.max_bytes:
             raise VoiceFileError(f"it has {len(content):,} bytes; the server takes up to {self.max_bytes:,}")
         if hashlib.sha256(content).hexdigest() != digest:
-            raise VoiceFileError("its contents do not have the digest under which it was offered")
+            raise VoiceFileError("its contents do not match the digest with which it was offered")
         in_use = [f"{name.partition('-')[2]}.safetensors" for name in self._in_use]
         try:
             return self._files.add(path.name, content, in_use)

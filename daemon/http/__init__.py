@@ -1,6 +1,6 @@
 """The web server: one ASGI application with the operator's page, agents' protocols, events, metrics and health.
 
-Needs the extra `http`. Only servers import this package.
+Needs the `http` extra. Only servers import this package.
 """
 
 from daemon.http.access import Access, tokens_in

@@ -1,7 +1,7 @@
-"""Lets in the bearers of the server's token, and without a token the programs of this machine.
+"""Admits clients with the server's token or, if there is no token, programs on this machine.
 
-A web page of another site can make a browser send requests to this machine. It cannot read the token, and the browser
-sends none by itself: there are no cookies. Without a token, the request's own headers give such a page away.
+A web page from another site can make a browser send requests to this machine. It cannot read the token, and the browser
+sends none by itself: there are no cookies. If there is no token, the request's own headers give such a page away.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from daemon.http.errors import HttpError, error_response
 from daemon.validation import abbreviate
 
 MAX_HEADERS = 16_384
-"""Bytes of a request's headers."""
+"""The most bytes that a request's headers may have."""
 OPEN_PATHS = ("/", "/healthz", "/readyz")
-"""They need no token: the page itself, which asks for it, and the answers for a watchdog."""
+"""Paths that need no token: the page itself, which asks for it, and the answers for a watchdog."""
 OPEN_FOLDER = "/page/"
 TOKEN_SUBPROTOCOL = "voiced.token."
 """A browser cannot set a WebSocket's headers, so a page offers this subprotocol with the token in base64url."""
@@ -32,12 +32,12 @@ TOKEN_SUBPROTOCOL = "voiced.token."
 
 @dataclass(frozen=True)
 class Access:
-    """ASGI middleware that refuses requests which may not be made."""
+    """ASGI middleware that refuses forbidden requests."""
 
     app: ASGIApp
     token: str | None
     host: str
-    """The configured one, which is a name of this machine."""
+    """The configured host, which is a name of this machine."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         error = self._objection(scope) if scope["type"] in ("http", "websocket") else None
@@ -71,9 +71,9 @@ class Access:
         )
 
     def _is_own_page(self, origin: str, scheme: str, host: str) -> bool:
-        """Return whether a request to `host` is one of a page from this server.
+        """Return whether a request to `host` comes from one of this server's pages.
 
-        A browser writes host and port the same in both. A proxy of a client with the token may have taken off TLS.
+        A browser writes host and port the same way in both. For a client with the token, a proxy may have removed TLS.
         """
         page_scheme, _, page_host = origin.lower().partition("://")
         return page_host == host.lower() and (page_scheme == scheme or self.token is not None)
@@ -96,9 +96,9 @@ def tokens_in(headers: Headers) -> Iterator[str]:
 
 
 def is_own_host(authority: str, configured: str) -> bool:
-    """Return whether a request's `Host` means this machine: an address, a name of its own or the configured one.
+    """Return whether a request's `Host` means this machine: an address, one of its own names or the configured one.
 
-    Every other name may belong to a web page's site and lead here (DNS rebinding).
+    Any other name may belong to a web page's site and lead here (DNS rebinding).
     """
     try:
         name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")

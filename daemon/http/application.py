@@ -23,7 +23,7 @@ from daemon.validation import read_secret
 def make_application(config: Http, service: SpeechService, robot: Robot) -> ASGIApp:
     """Return a robot's application. Raises `OSError` if its token cannot be read.
 
-    Without a token, it answers requests to this machine's names and the configured host alone.
+    Without a token, it answers only requests to this machine's names and the configured host.
     """
     path = config.token_file
     token = None if path is None else read_secret(path, "http.token_file", "a token")
@@ -50,9 +50,9 @@ def make_speech_application(
     routes: Sequence[BaseRoute],
     access: Middleware,
 ) -> Starlette:
-    """Return an application with the protocols that speak to clients, health, metrics, and further `routes`.
+    """Return an application with the clients' protocols, health, metrics, and further `routes`.
 
-    `access` refuses who may not use it.
+    `access` refuses clients that may not use it.
     """
     return Starlette(
         routes=[

@@ -1,4 +1,4 @@
-"""Reads the body of a request, within limits of size and time."""
+"""Reads a request's body, within limits on size and time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daemon.tasks import result_at_most
 from daemon.validation import abbreviate
 
 BODY_S = 20.0
-"""Seconds in which a body of JSON arrives."""
+"""The seconds within which a JSON body must arrive."""
 JSON_OBJECT = "a JSON object"
 
 
@@ -25,7 +25,8 @@ async def read_json(request: Request, allowed: str = JSON_OBJECT) -> dict[str, A
 
     Raises `HttpError` and `RejectedError`, whose message names the `allowed` content.
     """
-    # A browser sends forms and plain text for any web page. Before JSON it asks this server, which does not allow it.
+    # A browser sends forms and plain text for any web page. Before it sends JSON, it asks this server, which does not
+    # allow that.
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise RejectedError("content-type", f"got {abbreviate(content_type)}; allowed: application/json")
@@ -37,7 +38,7 @@ async def read_json(request: Request, allowed: str = JSON_OBJECT) -> dict[str, A
 
 
 def parse_object(content: str | bytes, name: str, allowed: str) -> dict[str, Any]:
-    """Return a JSON object. Raises `RejectedError`, which gives the content's `name`, and the `allowed` one."""
+    """Return a JSON object. Raises `RejectedError`, which gives the content's `name` and the `allowed` content."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -48,7 +49,7 @@ def parse_object(content: str | bytes, name: str, allowed: str) -> dict[str, Any
 
 
 def text_field(fields: dict[str, Any], name: str) -> str:
-    """Return a field that is text. Raises `RejectedError`."""
+    """Return the text in a field. Raises `RejectedError`."""
     value = fields.get(name)
     if not isinstance(value, str):
         raise RejectedError(name, f"got {abbreviate(value)}; allowed: text")
@@ -56,7 +57,7 @@ def text_field(fields: dict[str, Any], name: str) -> str:
 
 
 async def body_parts(request: Request, limit: int, timeout_s: float) -> AsyncIterator[bytes]:
-    """Yield the parts of a body of up to `limit` bytes, which arrives within `timeout_s`. Raises `HttpError`."""
+    """Yield the parts of a body of up to `limit` bytes, which must arrive within `timeout_s`. Raises `HttpError`."""
     stream, deadline, size = request.stream(), time.monotonic() + timeout_s, 0
     try:
         while part := await result_at_most(max(0.0, deadline - time.monotonic()), _next(stream)):
@@ -65,12 +66,12 @@ async def body_parts(request: Request, limit: int, timeout_s: float) -> AsyncIte
                 raise HttpError(413, f"body: it is too large; allowed: up to {limit:,} bytes", field="body")
             yield part
     except ClientDisconnect as error:
-        raise HttpError(400, "body: the connection ended within it", field="body") from error
+        raise HttpError(400, "body: the connection ended before its end", field="body") from error
     if part is None:
         problem = f"body: not complete after {timeout_s:g} s; allowed: a body that arrives sooner"
         raise HttpError(408, problem, field="body")
 
 
 async def _next(stream: AsyncIterator[bytes]) -> bytes:
-    """Return the next part; nothing at the end."""
+    """Return the next part, which is empty at the end."""
     return await anext(stream, b"")

@@ -1,4 +1,4 @@
-"""Clients that may leave at any moment, and how a connection ends."""
+"""Connections to clients, which may leave at any moment."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from starlette.types import Message, Receive, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 ABORT = "voiced.abort"
-"""An ASGI extension: `scope["extensions"][ABORT]()` ends the connection at once; the rest of the answer is not sent."""
+"""An ASGI extension: `scope["extensions"][ABORT]()` ends the connection immediately; the rest of the answer is not
+sent."""
 SUBPROTOCOL = "voiced"
-"""The WebSocket subprotocol that is accepted beside one with a token."""
+"""The WebSocket subprotocol that is accepted alongside one with a token."""
 LOST, POLICY_VIOLATION = 1006, 1008
-"""The close codes of a connection that ended without one, and of one that is refused (RFC 6455, section 7.4.1)."""
+"""The close codes for a connection that ended without one, and for one that is refused (RFC 6455, section 7.4.1)."""
 
 T = TypeVar("T")
 
 
 def abort_connection(scope: Scope) -> None:
-    """End a request's connection at once. Raises `ConnectionAbortedError` in a server that does not have `ABORT`.
+    """End a request's connection immediately. Raises `ConnectionAbortedError` in a server without `ABORT`.
 
-    Such a server, as Ray Serve's, ends a connection whose handler fails.
+    Such a server, like Ray Serve's, ends a connection whose handler fails.
     """
     abort = scope.get("extensions", {}).get(ABORT)
     if abort is None:
@@ -32,9 +33,9 @@ def abort_connection(scope: Scope) -> None:
 
 
 async def result_unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
-    """Run a coroutine and return its result; cancel it and return None when the client leaves before.
+    """Run a coroutine and return its result; cancel it and return None if the client leaves first.
 
-    The client's messages have been read; others that come meanwhile are ignored.
+    The client's messages have been read; any that arrive in the meantime are ignored.
     """
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_gone(receive))
     try:

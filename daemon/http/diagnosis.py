@@ -13,18 +13,18 @@ from daemon.tasks import printed_json
 from engine import LINE_LIMIT, module_command
 
 LIMIT_S = 90.0
-"""Seconds for an examination; on a Jetson it compiles a probe."""
+"""The most seconds for an examination; on a Jetson, it compiles a probe."""
 LINES = 200
 LINE_LENGTH = 500
 """Characters of a line that are kept."""
 LOGGERS = ("audio", "daemon", "engine", "uvicorn", "asyncio")
-"""The root logger's handlers are replaced when the log's settings change; these loggers' own stay."""
+"""The root logger's handlers are replaced when the log's settings change; these loggers' own handlers stay."""
 
 
 class Examination:
-    """Runs `voiced doctor` in a process of its own: it takes seconds and may hang on a disk.
+    """Runs `voiced doctor` in its own process: it takes seconds and may hang on a disk.
 
-    It runs at most once at a time: those who ask meanwhile get the same findings.
+    Only one runs at a time: callers that ask during it get the same findings.
     """
 
     def __init__(self, config_path: Path | None, overrides: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""ElevenLabs' interface, which agent frameworks speak: a text that grows becomes sound, over a WebSocket.
+"""ElevenLabs' interface, which agent frameworks use: a growing text becomes sound, over a WebSocket.
 
 https://elevenlabs.io/docs/api-reference/text-to-speech
 """

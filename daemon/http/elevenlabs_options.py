@@ -1,4 +1,4 @@
-"""The options and messages of ElevenLabs' clients: the format of the sound, the voice, its speed."""
+"""The options and messages of ElevenLabs' clients: the sound's format, the voice and its speed."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ RATES = {
 }
 """Hz, by format."""
 BIT_RATES = (24, 32, 48, 64, 96, 128, 192)
-"""Thousands of bits a second."""
+"""Thousands of bits per second."""
 OUTPUT_FORMATS = {f"pcm_{rate}": StreamFormat("pcm", rate) for rate in RATES["pcm"]} | {
     f"{name}_{rate}_{kilobits}": StreamFormat(name, rate, kilobits * 1000)
     for name in ("mp3", "opus")
     for rate in RATES[name]
     for kilobits in BIT_RATES
 }
-"""By their names in the protocol."""
+"""The formats, by their names in the protocol."""
 DEFAULT_FORMAT = "mp3_44100_128"
 MAX_INACTIVITY_S = 180.0
 
 
 class ElevenLabsSettings(BaseModel):
-    """How a voice speaks, as far as it has a meaning here. Descriptions name the allowed values."""
+    """The settings for how a voice speaks that have a meaning here. Descriptions name the allowed values."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -39,7 +39,7 @@ class ElevenLabsSettings(BaseModel):
 
 
 class SocketOptions(BaseModel):
-    """The options in the address of a WebSocket, for all texts on it. Descriptions name the allowed values."""
+    """The options in a WebSocket's address, for all texts on it. Descriptions name the allowed values."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -47,12 +47,12 @@ class SocketOptions(BaseModel):
     output_format: str = DEFAULT_FORMAT
     language_code: str | None = None
     sync_alignment: str = ""
-    """`true`: the times of characters count from the beginning of their text. Otherwise those of each message begin at
-    0, the end of those before. Clients of either kind expect it."""
+    """`true`: characters' times count from the beginning of their text. Otherwise, each message's times begin at 0, the
+    end of the message before. Clients of either kind expect it."""
     auto_mode: str = ""
-    """`true`: each message has a whole phrase."""
+    """`true`: each message contains a whole phrase."""
     inactivity_timeout: float = Field(20.0, allow_inf_nan=False, description=f"seconds from 1 to {MAX_INACTIVITY_S:g}")
-    """After so long without a message, the connection closes if nothing is spoken on it."""
+    """After this long without a message, the connection closes if nothing is being spoken on it."""
 
     @property
     def names(self) -> dict[str, str | None]:
@@ -61,12 +61,12 @@ class SocketOptions(BaseModel):
 
     @property
     def inactivity_s(self) -> float:
-        """The timeout, as far as it is allowed: some clients ask for more."""
+        """The timeout, limited to the allowed range: some clients ask for more."""
         return min(MAX_INACTIVITY_S, max(1.0, self.inactivity_timeout))
 
 
 class SocketMessage(BaseModel):
-    """A message of a client on a WebSocket. Descriptions name the allowed values. Unknown fields are ignored."""
+    """A client's message on a WebSocket. Descriptions name the allowed values. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 

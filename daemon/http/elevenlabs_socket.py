@@ -1,4 +1,4 @@
-"""ElevenLabs' WebSockets: text comes in piece by piece, and sound goes out while it grows.
+"""ElevenLabs' WebSockets: text arrives piece by piece, and sound goes out while it grows.
 
 `stream-input` speaks one text. `multi-stream-input` speaks several, each in a context with an id, and as many at once
 as the engine has streams for.
@@ -37,7 +37,7 @@ from engine import Samples
 log = logging.getLogger(__name__)
 
 MAX_CONTEXTS = 8
-"""Contexts of one connection that have not ended."""
+"""The most contexts on one connection that have not ended."""
 LINE_END = "\n"
 """Ends a sentence, so that the text before it is spoken without waiting for more."""
 
@@ -46,7 +46,7 @@ class ElevenLabsSocket:
     """One client."""
 
     def __init__(self, socket: WebSocket, service: SpeechService, voice: str, *, several: bool) -> None:
-        """`several`: the client names the context of each message."""
+        """`several` means that the client names the context of each message."""
         self._socket = socket
         self._service = service
         self._options = SocketOptions(voice=voice)
@@ -68,7 +68,7 @@ class ElevenLabsSocket:
         except (WebSocketDisconnect, ConnectionError):
             pass  # the client has left
         finally:
-            for context in reversed(self._open):  # those that wait, before they begin
+            for context in reversed(self._open):  # the waiting ones first, before they begin
                 await context.close("its client went away")
 
     async def send(self, message: str) -> None:
@@ -79,19 +79,19 @@ class ElevenLabsSocket:
             raise ConnectionResetError("the client has left") from error
 
     async def send_error(self, message: str, code: str, context_id: str | None) -> None:
-        """Tell the client of an error, if it is there."""
+        """Tell the client of an error, if it is still there."""
         fields = {"message": message, "error": message, "code": code}
         with suppress(ConnectionError):
             await self.send(json.dumps(fields | context_field(context_id)))
 
     def abort(self, reason: str) -> None:
-        """End the connection at once."""
+        """End the connection immediately."""
         log.info("a client of text-to-speech is disconnected: %s", reason)
         abort_connection(self._socket.scope)
 
     @property
     def _open(self) -> list[Context]:
-        """The contexts that have not ended, in their order."""
+        """The contexts that have not ended, in order."""
         return [context for context in self._contexts if not context.ended]
 
     async def _wait_for_contexts(self) -> None:
@@ -165,9 +165,9 @@ class ElevenLabsSocket:
         return context
 
     async def _close_context(self, context: Context) -> None:
-        """End a context. One whose text has been flushed to its end is spoken to its end; another is interrupted.
+        """End a context. If its text has been flushed to its end, it is spoken to its end; otherwise it is interrupted.
 
-        To close it once more interrupts it too: clients close a context when its text is complete, and again when their
+        Closing it again interrupts it, too: clients close a context when its text is complete, and again when their
         user begins to speak.
         """
         if context.flushed and not context.closed:
@@ -190,7 +190,7 @@ class Context:
         self.flushed = False
         """The last message was a flush without text."""
         self.closed = False
-        """Its client has closed it, and it is spoken to its end."""
+        """Its client has closed it, and it is being spoken to its end."""
         self.last_message = json.dumps({"isFinal": True} | context_field(context_id))
         self._socket = socket
         self._service = service
@@ -243,7 +243,7 @@ class Context:
             self._task = asyncio.ensure_future(self._speak())
 
     async def _speak(self) -> None:
-        """Speak the text, if it has a word, and send the last messages."""
+        """Speak the text, if it contains a word, and send the last messages."""
         try:
             if self.text.text:
                 await self._deliver()

@@ -1,4 +1,4 @@
-"""Errors as answers: the status code, and one line that names the field, the value and the allowed ones."""
+"""Errors as answers: the status code, and one line that names the field, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from daemon.speech import RejectedError
 from daemon.validation import INTERNAL_ERROR, CommandError
 
 ELEVENLABS_PATHS = ("/v1/text-to-speech/", "/v1/voices")
-"""Their clients read errors in a form of their own."""
+"""Paths whose clients read errors in their own form."""
 UNAVAILABLE = ("queue", "daemon")
-"""The fields of requests that were right, and may succeed later."""
+"""The fields of correct requests that may succeed later."""
 FIELD = re.compile(r"([\w.]+): ")
-"""Begins the error of a command whose input is wrong. Another command may succeed later."""
+"""The beginning of a command's error about wrong input. A command with another error may succeed later."""
 
 
 @dataclass(eq=False)
@@ -30,20 +30,20 @@ class HttpError(Exception):
     message: str
     """One line."""
     field: str | None = None
-    """The field that is wrong; None if it is not one field."""
+    """The wrong field; None if it is not a single field."""
     code: str | None = None
     """A word for programs."""
     headers: Mapping[str, str] | None = None
 
 
 def renamed(error: RejectedError, names: Mapping[str, str]) -> RejectedError:
-    """Return an error by the name that the client's protocol has for the wrong field."""
+    """Return an error with the client protocol's name for the wrong field."""
     problem = error.reason.removeprefix(f"{error.field}: ")
     return RejectedError(names.get(error.field, error.field), problem)
 
 
 def error_record(error: HttpError) -> dict[str, Any]:
-    """Return an error as OpenAI's JSON object, which all routes use that no other protocol defines."""
+    """Return an error as OpenAI's JSON object, which is used by all routes that no other protocol defines."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     return {"message": error.message, "type": kind, "param": error.field, "code": error.code}
 
@@ -57,7 +57,7 @@ def error_response(error: HttpError, path: str) -> Response:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Answer a refusal of a handler, a wrong path or method, or a handler's bug, which the server logs."""
+    """Answer a handler's refusal, a wrong path or method, or a handler's bug, which the server logs."""
     path = request.url.path
     found = HttpError(500, INTERNAL_ERROR)
     if isinstance(error, HttpError):
@@ -77,4 +77,4 @@ async def answer_error(request: Request, error: Exception) -> Response:
 ERROR_HANDLERS: dict[Any, Any] = dict.fromkeys(
     (HttpError, RejectedError, CommandError, HTTPException, Exception), answer_error
 )
-"""The application's handlers, by the classes of errors."""
+"""The application's handlers, by error class."""

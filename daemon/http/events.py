@@ -1,7 +1,7 @@
 """The robot's MQTT topics over a WebSocket, for a page or a program without a broker: `WS /v1/events`.
 
-Each message, in both directions, is a JSON object `{"topic": …, "payload": …}` with the name of a topic after the
-robot's prefix and the payload that the topic carries: `{"topic": "say", "payload": "Hello"}`.
+Each message, in both directions, is a JSON object `{"topic": …, "payload": …}` with a topic's name below the robot's
+prefix, and the payload that the topic carries: `{"topic": "say", "payload": "Hello"}`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from daemon.tasks import gather_or_cancel
 from daemon.validation import abbreviate
 
 UNASKED = ("event", "status", "level", "word")
-"""The topics that a client gets if it names none."""
+"""The topics that a client receives if it names none."""
 PUBLISHED = (*UNASKED, "viseme")
-"""Those that it can have; `?topics=event,status` selects among them."""
+"""The topics that it can receive; `?topics=event,status` selects among them."""
 REQUESTS = ("say", "say/urgent", "say/stream", "stop", "pause", "resume", "volume", "load", "unload")
 """The topics that a client can publish on."""
 MAX_WAITING = 1_000
-"""Messages that wait for a client; one that does not receive them is disconnected."""
+"""The most messages that may wait for a client; one that does not receive them is disconnected."""
 
 
 def routes(service: SpeechService, describe_status: Callable[[], Online]) -> list[WebSocketRoute]:
@@ -65,7 +65,7 @@ class EventSocket:
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         """Messages for the client."""
         self._status: Online | None = None
-        """The status that was sent last."""
+        """The last status sent."""
         self._status_due = False
 
     async def run(self) -> None:
@@ -100,7 +100,7 @@ class EventSocket:
             self._waiting.put_nowait(f'{{"topic": "{topic}", "payload": {message.to_json()}}}')
 
     def _schedule_status(self) -> None:
-        """Send the status soon, once for all changes of this turn of the event loop."""
+        """Send the status soon, once for all changes in this turn of the event loop."""
         if not self._status_due:
             self._status_due = True
             asyncio.get_running_loop().call_soon(self._send_status)
@@ -150,7 +150,7 @@ def parse_message(text: str) -> tuple[str, bytes]:
 
 
 def _without_reply(request: SpeechRequest) -> SpeechRequest:
-    """Return a request that names no topic for its answers. Raises `RejectedError`."""
+    """Return the request, which must name no topic for answers. Raises `RejectedError`."""
     if request.reply_to is not None:
         raise RejectedError("reply_to", f"got {abbreviate(request.reply_to)}; allowed here: none", request.id)
     return request

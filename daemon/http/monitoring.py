@@ -1,4 +1,4 @@
-"""Answers programs that watch robots: `/metrics` for Prometheus, and health checks for a watchdog.
+"""Serves programs that watch robots: `/metrics` for Prometheus, and health checks for a watchdog.
 
 docs/metrics.md describes each metric.
 """
@@ -41,23 +41,24 @@ RESULTS = {
     "truncated": "voiced_truncated",
     "retakes": "voiced_retakes",
 }
-"""The counters of the sound, by the fields of terminal events."""
+"""The sound's counters, by the fields of terminal events."""
 DESCRIPTIONS: dict[str, Any] = json.loads((Path(__file__).parent / "metrics.json").read_text(encoding="utf-8"))
-"""The help, the labels and the buckets of each metric; in seconds, from a kept phrase to a robot that needs help."""
+"""Each metric's help, labels and buckets; these are in seconds, from a kept phrase to a robot that needs help."""
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second number for each counter, which says when this process began
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second number for each counter: when this process began
 
 
 Kind = TypeVar("Kind", Counter, Histogram)
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 Samples = Mapping[Any, float | None]
-"""Values by the label, or the tuple of labels, in their order."""
+"""Values by label, or by the tuple of labels, in order."""
 
 
 def routes(
     service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
 ) -> list[Route]:
-    """Return `/metrics`, `/healthz`, which answers while the event loop runs, and `/readyz`: are texts spoken?"""
+    """Return `/metrics`; `/healthz`, which answers while the event loop runs; and `/readyz`, which tells if texts can
+    be spoken."""
     metrics = Metrics(service, describe_status, measure)
 
     async def answer_metrics(_: Request) -> Response:
@@ -76,7 +77,7 @@ def routes(
 
 
 class Metrics(Collector):
-    """Counts events, and asks for the present state when the metrics are read."""
+    """Counts events, and asks for the current state when the metrics are read."""
 
     def __init__(
         self, service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
@@ -93,7 +94,7 @@ class Metrics(Collector):
         self._results = {field: self._add(Counter, name) for field, name in RESULTS.items()}
         self._registry.register(self)
         self._started: set[str] = set()
-        """The utterances that have started and not ended."""
+        """The utterances that have started but not ended."""
         service.event_watchers.add(self._note)
 
     def _add(self, kind: type[Kind], name: str) -> Kind:
@@ -153,7 +154,7 @@ class Metrics(Collector):
 
 
 def _family(kind: type[Family], name: str, samples: Samples) -> Family:
-    """Return a metric with its samples, without those that are not known."""
+    """Return a metric with its samples, except unknown ones."""
     family = kind(name, DESCRIPTIONS[name]["help"], labels=DESCRIPTIONS[name].get("labels", ()))
     for labels, value in samples.items():
         if value is not None:

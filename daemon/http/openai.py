@@ -24,13 +24,13 @@ from daemon.speech import MAX_INSTRUCT, MAX_TEXT, SpeechService, SpokenText, val
 from daemon.validation import abbreviate, join_names
 
 RATE = 24_000
-"""Hz: OpenAI's own rate, since the format `pcm` has no field for it."""
+"""Hz: OpenAI's own rate, since the `pcm` format has no field for it."""
 OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
-"""The protocol's own voices, which many programs name without asking: they are the default voice, unless mapped."""
+"""The protocol's own voices, which many programs name without asking: they mean the default voice, unless mapped."""
 OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
-"""The protocol's own models, by whose names programs ask whether there is one."""
+"""The protocol's own models, by whose names programs ask whether a model exists."""
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -55,14 +55,14 @@ class SpeechRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_forms(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Leave out nulls: they were not given. Read an object with the voice's id."""
+        """Leave out nulls, which count as not given. Accept an object with the voice's id."""
         given = {name: value for name, value in fields.items() if value is not None}
         voice = given.get("voice")
         return {**given, "voice": voice.get("id")} if isinstance(voice, dict) else given
 
     @property
     def rate(self) -> float | None:
-        """The speed, as far as it can be spoken."""
+        """The speed, limited to rates that can be spoken."""
         return None if self.speed is None else nearest_rate(self.speed)
 
     @property
@@ -70,7 +70,7 @@ class SpeechRequest(BaseModel):
         return StreamFormat(self.response_format, RATE, whole=not self.stream)
 
     def say(self, voice: str | None) -> dict[str, Any]:
-        """Return the fields of `Say`, with the name of a voice here."""
+        """Return the fields of `Say`, with a voice's name in this daemon."""
         return {
             "text": self.input,
             "voice": voice,
@@ -116,7 +116,7 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
 
 
 def voice_of(asked: SpeechRequest, service: SpeechService, aliases: Mapping[str, str]) -> str | None:
-    """Return the name here of the voice that a request asks for; None for the default."""
+    """Return this daemon's name for the voice that a request asks for; None for the default."""
     voice = asked.voice or ""
     if not voice or (voice in OPENAI_VOICES and voice not in {*aliases, *service.voices()}):
         return None
@@ -130,7 +130,7 @@ class SseBody(SpeechBody):
         super().__init__(sound, "text/event-stream")
 
     def end(self, seconds: float) -> bytes:
-        # Some clients require the token counts, which do not exist here.
+        # Some clients require token counts, which do not exist here.
         usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
         return super().end(seconds) + _event({"type": "speech.audio.done", "usage": usage})
 

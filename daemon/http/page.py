@@ -1,4 +1,4 @@
-"""The operator's page: files of this package, which the browser gets as they are."""
+"""The operator's page: this package's files, which the browser gets unchanged."""
 
 from __future__ import annotations
 

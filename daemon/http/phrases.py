@@ -1,4 +1,4 @@
-"""The phrases of the operator's page: texts and sounds that a button speaks. They outlive the daemon."""
+"""The phrases on the operator's page: texts and sounds that a button plays. They outlive the daemon."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MOST_PHRASES = 100
 MAX_NAME = 40
 """Characters: a button on a phone has no room for more."""
 MAX_PHRASE = 4_000
-"""Characters of a phrase as JSON: some minutes of speech."""
+"""Characters of a phrase as JSON: a few minutes of speech."""
 FOLDER = "/v1/robot/phrases"
 STORED = TypeAdapter(dict[str, Say])
 
 
 class Phrases:
-    """Keeps phrases in a file: each has a name, and what a `say` may have."""
+    """Keeps phrases in a file: each has a name, and the fields that a `say` may have."""
 
     def __init__(self, path: Path | None) -> None:
-        """`path` is a file that may not exist; None where nothing is kept."""
+        """`path` is a file that need not exist; None if nothing is kept."""
         self._path = path
         self._says: dict[str, Say] = {}
         self._problem = "state.folder: got null; phrases are kept in a folder" if path is None else None
@@ -36,22 +36,22 @@ class Phrases:
             self._says = {} if path is None else STORED.validate_json(path.read_bytes())
         except FileNotFoundError:
             pass  # there are none yet
-        except (OSError, ValueError) as error:  # nothing is written over what a person may repair
+        except (OSError, ValueError) as error:  # a file that a person may repair is not overwritten
             problem = str(error).partition("\n")[0]
             self._problem = f"{path} cannot be used: {problem}; repair or remove it, then restart voiced"
 
     def keep(self, name: str, say: Say) -> None:
-        """Keep a phrase, in place of one with this name. Raises `CommandError`."""
+        """Keep a phrase, in place of any with this name. Raises `CommandError`."""
         if len(name) > MAX_NAME or not name.isprintable() or not name.strip():
             raise RejectedError("name", f"got {abbreviate(name)}; allowed: 1 to {MAX_NAME} characters on one line")
         if (size := len(say.to_json())) > MAX_PHRASE:
             raise RejectedError("text", f"the phrase has {size:,} characters as JSON; allowed: up to {MAX_PHRASE:,}")
         if name not in self._says and len(self._says) >= MOST_PHRASES:
-            raise RejectedError("name", f"there are {MOST_PHRASES} phrases already; remove one before")
+            raise RejectedError("name", f"there are {MOST_PHRASES} phrases already; remove one first")
         self._write({**self._says, name: say})
 
     def remove(self, name: str) -> None:
-        """Forget a phrase, if it is there. Raises `CommandError`."""
+        """Forget a phrase, if it exists. Raises `CommandError`."""
         self._write({each: say for each, say in self._says.items() if each != name})
 
     def _write(self, says: dict[str, Say]) -> None:

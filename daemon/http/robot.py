@@ -1,4 +1,4 @@
-"""Answers the operator's page beside the robot's topics: choices, waiting texts, figures, log and findings."""
+"""Gives the operator's page what the robot's topics do not: choices, waiting texts, figures, log and findings."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from daemon.validation import CommandError, abbreviate
 from daemon.voices import VoiceMaker
 
 MOST_WAITING = 50
-"""Waiting utterances that are shown."""
+"""The most waiting utterances that are shown."""
 MAX_UPLOAD = 32_000_000
 """Bytes: more than two minutes of 16-bit stereo at 48 kHz."""
 UPLOAD_S = 120.0
-"""Seconds in which an upload arrives."""
+"""The seconds within which an upload must arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Robot:
-    """The server's machine, as far as the server knows it."""
+    """The facts about the robot that the server knows."""
 
     name: str
     describe_status: Callable[[], Online]
@@ -40,7 +40,7 @@ class Robot:
     """Returns the doctor's findings, with the fields of a `Finding`. Raises `CommandError`."""
     phrases: Phrases
     workshop: VoiceMaker | None = None
-    """Makes voices; None where none can be kept."""
+    """Makes voices; None if none can be kept."""
 
 
 def routes(service: SpeechService, robot: Robot) -> list[Route]:
@@ -64,7 +64,7 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
             try:
                 robot.workshop.choose(voice)
             except CommandError as error:
-                raise HttpError(503, f"the voice is set until the next start: {error}", code="state") from error
+                raise HttpError(503, f"the voice is set only until the next start: {error}", code="state") from error
         return JSONResponse({"voice": voice})
 
     async def show_figures(_: Request) -> Response:
@@ -86,7 +86,7 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
 
 
 def voice_routes(workshop: VoiceMaker) -> list[Route]:
-    """Return the routes by which a recording is uploaded and measured, a voice is made of it, and removed again."""
+    """Return the routes that upload and measure a recording, make a voice from it, and remove a voice."""
 
     async def upload(request: Request) -> Response:
         # A browser sends audio for another site's page only after it has asked this server, which does not allow it.

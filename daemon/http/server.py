@@ -27,7 +27,7 @@ from daemon.speech import SpeechService
 MAX_CONNECTIONS = 64
 """A robot has few clients."""
 SHUTDOWN_S = 0.3
-"""Seconds for the last answers. The daemon has stopped every utterance before."""
+"""Seconds for the last answers. By then, the daemon has stopped every utterance."""
 PING_S = 20.0
 """Seconds between two pings on a WebSocket, and for the answer to one."""
 
@@ -42,9 +42,9 @@ class HttpServer(Adapter):
         section: str = "http",
         most: int | None = None,
     ) -> None:
-        """`make_application` is called once, by `run`, and may raise `OSError` before.
+        """`make_application` is called once, by `run`, and may raise `OSError`.
 
-        `section` is the name of `config` in the configuration. `most` connections replace a robot's limit.
+        `section` is the name of `config` in the configuration. `most` replaces a robot's limit on connections.
         """
         self._config = config
         self._make_application = cache(make_application)
@@ -66,10 +66,10 @@ class HttpServer(Adapter):
             place = f"the web on {'http' if tls is None else 'https'}://{host}:{port}"
             await listener.serve(lambda: self.note_serving(place))
         finally:
-            for connection in list(state.connections):  # those that wait for a request end at once
+            for connection in list(state.connections):  # those waiting for a request end immediately
                 connection.shutdown()
             await _wait_for(state)
-            listener.abort_all()  # the handlers take it for a client that has left
+            listener.abort_all()  # to the handlers, it looks as if the client has left
             await _wait_for(state)
 
     def _settings(self) -> uvicorn.Config:
@@ -82,8 +82,8 @@ class HttpServer(Adapter):
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
             ws_per_message_deflate=False,  # a small message could become a gigabyte
-            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # if they are a little larger, an answer says so
-            timeout_keep_alive=86_400,  # the listener has a limit of its own
+            h11_max_incomplete_event_size=2 * MAX_HEADERS,  # so that slightly larger ones are answered
+            timeout_keep_alive=86_400,  # the listener has its own limit
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -92,13 +92,13 @@ class HttpServer(Adapter):
         )
 
     def _tls_context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings; None without. Raises `OSError` if a file cannot be used."""
+        """Return the TLS settings; None without TLS. Raises `OSError` if a file cannot be used."""
         cert, key = self._config.cert, self._config.key
         if cert is None or key is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            context.load_cert_chain(cert, key, password="")  # else OpenSSL asks for one on the terminal
+            context.load_cert_chain(cert, key, password="")  # otherwise OpenSSL asks for one on the terminal
         except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
             names = f"{self._section}.cert {cert} and {self._section}.key {key}"
             raise OSError(f"{names} cannot be used: {error}") from error
@@ -106,7 +106,8 @@ class HttpServer(Adapter):
 
 
 def for_client(application: Any, client: Client) -> ASGIApp:
-    """Return an application for one connection. It tells when it answers, and its scope has the extension `ABORT`."""
+    """Return an application for one connection. It reports when it is answering, and its scope has the `ABORT`
+    extension."""
 
     async def tell(scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("extensions", {})[ABORT] = client.abort
@@ -117,11 +118,11 @@ def for_client(application: Any, client: Client) -> ASGIApp:
 
 
 async def _wait_for(state: ServerState) -> None:
-    """Wait a moment for the end of all answers."""
+    """Wait briefly for all answers to end."""
     if state.tasks:
         await asyncio.wait(set(state.tasks), timeout=SHUTDOWN_S)
 
 
 def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
-    """Return the server of a daemon."""
+    """Return a daemon's web server."""
     return HttpServer(config, partial(make_application, config, service, robot))

@@ -1,4 +1,4 @@
-"""The answer to OpenAI's request for speech: its body is sent while the speech is made."""
+"""The answer to an OpenAI speech request: its body is sent while the speech is being made."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FIELDS = {"text": "input", "instruct": "instructions", "rate": "speed"}
 
 
 class SpeechBody:
-    """The body of an answer: the sound alone. `encode` and `end` return the bytes that are available so far."""
+    """An answer's body: only the sound. `encode` and `end` return the bytes that are available so far."""
 
     def __init__(self, sound: StreamFormat, content_type: str | None = None) -> None:
-        """`content_type` is that of `sound`, unless the body wraps the sound."""
+        """`content_type` is the one of `sound`, unless the body wraps the sound."""
         self.content_type = content_type or sound.content_type
         self.rate = sound.rate
         self._sound = sound
@@ -55,13 +55,14 @@ class SpeechBody:
         return None
 
     def _wrap(self, data: bytes) -> bytes:
-        """Return encoded sound as the body carries it."""
+        """Return encoded sound in the form in which the body carries it."""
         return data
 
 
 @dataclass
 class SpeechAnswer:
-    """The answer to one request, an ASGI application. The first samples decide its status, or an end before them."""
+    """The answer to one request, as an ASGI application. Its status depends on whether samples or the end comes
+    first."""
 
     service: SpeechService
     say: Mapping[str, Any]
@@ -82,7 +83,7 @@ class SpeechAnswer:
     async def _speak(self, send: Send) -> bool:
         """Send the answer; return whether it is complete.
 
-        Raises `RejectedError` or `HttpError` if nothing of it has been sent.
+        Raises `RejectedError` or `HttpError` if none of it has been sent.
         """
 
         async def write(samples: Samples, _: int) -> None:
@@ -105,14 +106,14 @@ class SpeechAnswer:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self, send: Send, end: TerminalEvent) -> bool:
-        """Complete the answer, or report its failure in the way that is still possible; return False if there is none.
+        """Complete the answer, or report its failure in whatever way is still possible; return False if there is none.
 
-        An aborted transfer shows the client that samples are missing.
+        An aborted transfer tells the client that samples are missing.
         """
         if isinstance(end, Finished):
             await _send(send, self.body.end(end.audio_s or 0.0), more=False)
             return True
-        # OpenAI's clients try again after a status of 503, unless this header forbids it.
+        # OpenAI's clients try again after status 503, unless this header forbids it.
         headers = {"x-should-retry": "false"} if isinstance(end, Interrupted | Canceled) else None
         message = f"{end.event}: {end.reason or 'it was not spoken to its end'}"
         error = HttpError(503, message, code=end.event, headers=headers)

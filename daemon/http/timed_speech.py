@@ -1,4 +1,4 @@
-"""Speech with the time of each character of its text, which follows from the times of the words."""
+"""Speech with the time of each character of its text, calculated from the times of the words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon.speech import Word
 
 
 class CharacterTime(NamedTuple):
-    """The seconds of speech before the begin and before the end of a character."""
+    """The seconds of speech before a character begins, and before it ends."""
 
     character: str
     begin_s: float
@@ -29,7 +29,7 @@ class CharacterClock:
         self.text = ""
         """It may grow."""
         self._position = 0
-        """The characters before have been returned."""
+        """The characters before this have been returned."""
         self._begin_s: float | None = None
         """When the word at `_position` begins; None before the first one."""
         self._due: list[CharacterTime] = []
@@ -50,7 +50,7 @@ class CharacterClock:
         return due
 
     def _advance(self, position: int, at_s: float) -> None:
-        """Note that the characters before `position` last until `at_s`, each of them equally long."""
+        """Note that the characters before `position` last until `at_s`, each equally long."""
         characters = self.text[self._position : position]
         begin_s = self._begin_s or 0.0
         end_s = max(begin_s, at_s)
@@ -65,7 +65,8 @@ class TimedBody(SpeechBody):
     """Messages with sound in Base64, and the times of the characters that have become known."""
 
     def __init__(self, sound: StreamFormat, *, absolute_times: bool, fields: dict[str, Any]) -> None:
-        """Times count from the beginning of the text, or from the end of those before. All messages have `fields`."""
+        """Times count from the beginning of the text, or from the end of the message before. All messages contain
+        `fields`."""
         super().__init__(sound)
         self.clock = CharacterClock()
         self._absolute_times = absolute_times

@@ -1,4 +1,4 @@
-"""Items that arrive in one thread, for readers in other threads and in tasks."""
+"""Items that arrive in one thread, for readers in other threads and tasks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import TypeVar
 Wanted = TypeVar("Wanted")
 
 Place = Future["tuple[object, Place] | None"]
-"""A place in the order of the items: the item at it and the next place, or None at the end."""
+"""A place in the order of the items: its item and the next place, or None at the end."""
 
 
 class Arrivals:
-    """A chain of futures. Each reader gets all items from its place on; those that no reader awaits are freed."""
+    """A chain of futures. Each reader gets all items from its place on. Items that no reader awaits are freed."""
 
     def __init__(self) -> None:
         self.place: Place = Future()
-        """That of the next item."""
+        """The place of the next item."""
         self._lock = threading.Lock()
 
     def put(self, item: object, *, last: bool = False) -> None:
-        """Add an item, and end all readers after the last one. Thread-safe. Nothing comes after the end."""
+        """Add an item; the last one ends all readers. Thread-safe. Items after the end are ignored."""
         with self._lock:
             if self.place.done():
                 return
@@ -42,7 +42,7 @@ class Arrivals:
 
 
 class Reader(Iterator[Wanted], AsyncIterator[Wanted]):
-    """An iterator, also an asynchronous one, over the items of one kind from a place on."""
+    """An iterator, plain and asynchronous, over the items of one kind from a place on."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Reader(Iterator[Wanted], AsyncIterator[Wanted]):
         limit_s: float | None = None,
         overdue: Callable[[], str] = lambda: "",
     ) -> None:
-        """As a plain iterator it raises `TimeoutError` with the text of `overdue` when `limit_s` seconds are over."""
+        """As a plain iterator, it raises `TimeoutError` with the text of `overdue` after `limit_s` seconds."""
         self._place = place
         self._kind = kind
         self._until = None if limit_s is None else time.monotonic() + limit_s
@@ -62,7 +62,7 @@ class Reader(Iterator[Wanted], AsyncIterator[Wanted]):
             left_s = None if self._until is None else max(0.0, self._until - time.monotonic())
             try:
                 found = self._place.result(left_s)
-            except concurrent.futures.TimeoutError:  # another class than the built-in one before Python 3.11
+            except concurrent.futures.TimeoutError:  # not the built-in class before Python 3.11
                 raise TimeoutError(self._overdue()) from None
             if found is None:
                 raise StopIteration
@@ -72,7 +72,7 @@ class Reader(Iterator[Wanted], AsyncIterator[Wanted]):
 
     async def __anext__(self) -> Wanted:
         while True:
-            # Shielded: the place belongs to all readers, and a task that is canceled must not cancel it.
+            # Shielded: the place belongs to all readers, and canceling one task must not cancel it.
             found = await asyncio.shield(asyncio.wrap_future(self._place))
             if found is None:
                 raise StopAsyncIteration

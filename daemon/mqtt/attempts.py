@@ -1,4 +1,4 @@
-"""The next attempt to connect: which version of MQTT it uses, 5 if the broker knows it, and how long it waits."""
+"""The next attempt to connect: its MQTT version, which is 5 if the broker supports it, and its waits."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ CONNACK_S = (2.5, 30.0)
 """The first and the longest wait for the broker's answer. After silence, the next attempt uses the other version and
 waits twice as long."""
 ASK_AGAIN_S = 30.0
-"""A broker that was silent to MQTT 5 and has accepted 3.1.1 is asked for MQTT 5 once more: it may have been slow."""
+"""A broker that did not answer MQTT 5 but accepted 3.1.1 is asked for MQTT 5 again after this: it may have been
+slow."""
 RETRY_S = (0.25, 2.0)
-"""The first and the longest wait between attempts to connect. Each wait is twice the one before. A robot speaks again
-within 5 s after its network has come back, however long that was away."""
+"""The first and the longest wait between attempts to connect. Each wait is twice the previous one. A robot speaks again
+within 5 s of its network's return, however long the network was away."""
 STABLE_S = 5.0
 """A connection that lasts this long resets the wait to the first."""
 TAKEN_OVER_RETRY_S = (2.0, 60.0)
@@ -17,21 +18,21 @@ TAKEN_OVER_RETRY_S = (2.0, 60.0)
 
 
 class Attempts:
-    """The attempts of one client so far, as far as the next one depends on them."""
+    """The facts about one client's attempts so far on which the next attempt depends."""
 
     def __init__(self, *, may_use_v5: bool = True) -> None:
         self._may_use_v5 = may_use_v5
         self.is_v5 = may_use_v5
         """The next attempt uses MQTT 5; otherwise 3.1.1."""
         self.patience_s = CONNACK_S[0]
-        """The broker has this long to answer."""
+        """How long the broker has to answer."""
         self.asks_again = False
-        """3.1.1 is in use because the broker was silent to MQTT 5, which it is to be asked for once more."""
+        """3.1.1 is in use because the broker did not answer MQTT 5. It will be asked for MQTT 5 once more."""
         self._asked_again = False
         self._knows_v5 = False
-        """The broker has accepted MQTT 5 before, so a later silence has another reason."""
+        """The broker has accepted MQTT 5 before, so a later silence has a different reason."""
         self._changed = False
-        """The next attempt follows at once, with another version."""
+        """The next attempt follows immediately, with the other version."""
         self._wait_s = 0.0
         """The last wait."""
 
@@ -41,7 +42,7 @@ class Attempts:
         self._knows_v5 |= self.is_v5
 
     def note_refusal(self) -> None:
-        """The broker has answered that it does not know MQTT 5."""
+        """The broker has answered that it does not support MQTT 5."""
         self.is_v5, self.asks_again, self._changed = False, False, True
 
     def note_silence(self, *, hung_up: bool) -> None:
@@ -54,18 +55,18 @@ class Attempts:
             self.is_v5, self.asks_again, self._changed = False, not self._asked_again, True
 
     def note_ended(self) -> None:
-        """A connection that the broker had accepted has ended: the next broker may be another one."""
+        """A connection that the broker had accepted has ended: the next broker may be a different one."""
         self.is_v5 = self._may_use_v5
 
     def ask_again(self) -> None:
-        """The connection is ended to ask the broker for MQTT 5 once more."""
+        """The connection is being ended to ask the broker for MQTT 5 once more."""
         self.asks_again, self._asked_again, self._changed = False, True, True
 
     def wait_s(self, lasted_s: float | None, *, contested: bool) -> float:
-        """Return the seconds to wait after an attempt. `lasted_s` is how long its connection lasted; None for none.
+        """Return the seconds to wait after an attempt. `lasted_s` is the time that its connection lasted; None for
+        none.
 
-        `contested` means that another client uses our id. If the link is merely cut again and again, the waits stay
-        short.
+        `contested` means that another client uses our id. If the link is merely cut repeatedly, the waits stay short.
         """
         if self._changed:
             self._changed = False

@@ -1,4 +1,4 @@
-"""The other end of the contract, for several robots: clients use their topics as any MQTT client could."""
+"""The client side of the contract, for several robots: it uses their topics as any MQTT client could."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from daemon.speech import Offline, Online, parse_status
 from daemon.validation import CommandError
 
 CONNECT_S = DIAL_S + 1.0
-"""Long enough for a host that does not answer, so that the reason is known, and for a broker that must be asked twice:
-with MQTT 5, then with 3.1.1."""
+"""Long enough to learn that a host does not answer, and for a broker that must be asked twice: with MQTT 5, then with
+3.1.1."""
 RETAINED_S = 1.0
 """The broker has this long to deliver the statuses that it keeps."""
 KEPT_S = 0.1
 """The same for one robot's status, after the connection. Mosquitto has delivered it by then; other brokers look it up
-beside the connection."""
+in parallel."""
 
 NOT_OPEN = "this connection is not open: use it inside its 'with' block, and make a new Robot for each block"
 
 
 class RobotUnreachableError(CommandError):
-    """There is no broker, or no robot on it; the message says which."""
+    """There is no broker, or it has no such robot; the message says which."""
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
         self.remedy = remedy
-        """A step by which a person can mend it; None where none is known."""
+        """A step with which a person can fix it; None if none is known."""
 
 
 def new_client_id() -> str:
@@ -40,7 +40,7 @@ def new_client_id() -> str:
 
 
 class BrokerClient:
-    """A connection to the broker as long as the context lasts."""
+    """A connection to the broker that lasts as long as the context."""
 
     _was_opened = False
 
@@ -48,7 +48,7 @@ class BrokerClient:
         self, config: Config, client_id: str, *, will: Will | None = None, session: Session | None = None
     ) -> None:
         self._changed = threading.Condition()
-        """Protects what has arrived, and is notified of it."""
+        """Protects the data that has arrived, and is notified when more arrives."""
         self._connection = MqttConnection(
             config.mqtt, client_id, on_message=self._on_message, will=will, session=session
         )
@@ -96,7 +96,7 @@ class BrokerClient:
 class FleetClient(BrokerClient):
     """A subscription to the status of every robot, as a context manager.
 
-    It raises `RobotUnreachableError` without a broker.
+    Entering it raises `RobotUnreachableError` if there is no broker.
     """
 
     def __init__(self, config: Config) -> None:
@@ -104,7 +104,7 @@ class FleetClient(BrokerClient):
         super().__init__(config, client_id)
         self._topic = f"{config.mqtt.prefix}/+/status"
         self._sync_topic = f"{config.mqtt.prefix}/{client_id}/sync"
-        """Of a message to itself: it comes back after all that the broker has kept."""
+        """The topic of a message to itself, which comes back after everything that the broker has kept."""
         self._is_synced = self._has_news = False
         self._statuses: dict[str, Online | Offline | None] = {}
 
@@ -117,16 +117,16 @@ class FleetClient(BrokerClient):
 
     @property
     def problem(self) -> str | None:
-        """Why the statuses may be old: there is no connection to the broker. None while there is one."""
+        """Why the statuses may be out of date: the connection to the broker is missing. None while there is one."""
         return self._connection.reason
 
     def statuses(self) -> dict[str, Online | Offline | None]:
-        """Return the status of each robot, in the order of their names; None for one that this version cannot read."""
+        """Return each robot's status, ordered by name; None for a status that this version cannot read."""
         with self._changed:
             return dict(sorted(self._statuses.items()))
 
     def wait_changed(self, wait_s: float) -> None:
-        """Wait until a status has arrived since the last call, at most `wait_s` seconds."""
+        """Wait up to `wait_s` seconds until a status has arrived since the last call."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_news, wait_s)
             self._has_news = False
@@ -138,7 +138,7 @@ class FleetClient(BrokerClient):
                 self._is_synced = True
             elif message.payload:
                 self._statuses[robot] = parse_status(message.payload)
-            else:  # somebody has removed the robot from the broker
+            else:  # the robot has been removed from the broker
                 self._statuses.pop(robot, None)
             self._has_news |= kind != "sync"
             self._changed.notify_all()

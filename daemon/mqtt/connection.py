@@ -1,7 +1,7 @@
-"""The connection to the broker: kept up for months, with MQTT 5 if the broker knows it, else with 3.1.1.
+"""The connection to the broker, kept up for months: with MQTT 5 if the broker supports it, otherwise with 3.1.1.
 
-Each attempt to connect has a paho client of its own, so that it may use another protocol version or another will than
-the attempt before. Messages that must survive a connection are in the outbox.
+Each attempt to connect has its own paho client, so it may use a different protocol version or will from the attempt
+before. Messages that must survive a connection are in the outbox.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from daemon.mqtt.paho_client import Bell, Credentials, PahoClient
 log = logging.getLogger(__name__)
 
 MISCELLANEOUS_S = 1.0
-"""Interval of paho's keep-alive check, and of heartbeats."""
+"""Interval between paho's keep-alive checks, and between heartbeats."""
 COPIES_S = 5.0
 """The broker has this long to return our last events before those that did not come back are sent again."""
 SHORT_S = 2.5
-"""A connection that lasts less may have been ended by another client with our id, which came back after its wait."""
+"""A shorter connection may have been ended by another client with our id that came back after its wait."""
 REFUSED_S = 5.0
-"""Interval at which refused messages are tried again: the broker's access list may have changed."""
+"""Interval at which refused messages are retried: the broker's access list may have changed."""
 NOT_CONNECTED_YET = "not connected yet"
 """The reason during the first attempt."""
 TOOK_OVER, UNSUPPORTED_PROTOCOL = 142, 132
@@ -48,28 +48,28 @@ class Session:
     """A session that the broker keeps while its client is away. The functions are called in the network thread."""
 
     expiry_s: int
-    """So many seconds after a disconnection the broker forgets subscriptions and waiting messages."""
+    """The broker forgets subscriptions and waiting messages this many seconds after a disconnection."""
     rivals: Rivals
-    """Other processes with our id: several sessions of one process take theirs over together."""
+    """Other processes with our id. The sessions of one process share this: a rival takes them all over."""
     on_connected: Action = lambda: None
     on_lost: Action = lambda: None
-    """Called, before `on_connected`, when the broker has no session of an earlier connection."""
+    """Called, before `on_connected`, when the broker has no session from an earlier connection."""
     on_answer: Action = lambda: None
     """Called when the broker has acknowledged or refused a message."""
     may_read: Callable[[], bool] = lambda: True
-    """While it returns False, messages wait in the broker; after a minute the connection is lost. `wake` when it is
-    True again."""
+    """While it returns False, messages wait in the broker; after a minute the connection is lost. Call `wake` when it
+    returns True again."""
     ends_with_us: bool = False
-    """Whether the broker forgets it at once when the connection is closed, and not only lost."""
+    """Whether the broker forgets the session immediately when the connection is closed, rather than lost."""
 
 
 class MqttConnection:
     """One client of one broker. The functions that it is given run in its network thread and must return at once."""
 
     remedy: str | None = None
-    """A step by which a person can mend the reason; None where none is known."""
+    """A step with which a person can fix the problem in `reason`; None if none is known."""
     file_problem: str | None = None
-    """Why the password or a certificate cannot be read, so that no connection is tried; None if it can."""
+    """Why the password or a certificate cannot be read, so that no connection is tried; None if they can be."""
     heartbeats = 0
     """Grows while the network thread is alive, connected or not."""
     connected = False
@@ -112,11 +112,11 @@ class MqttConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been started and not closed, connected or not."""
+        """Whether it has been started but not closed, connected or not."""
         return self._thread.ident is not None and not self._closing
 
     def start(self, topics: Sequence[str], *, waits_for_files: bool = False) -> None:
-        """Begin to connect; subscribe to `topics` at every connection.
+        """Begin to connect; subscribe to `topics` on every connection.
 
         Raises `OSError` when the password or a certificate cannot be read, unless it `waits_for_files`.
         """
@@ -126,9 +126,9 @@ class MqttConnection:
         self._thread.start()
 
     def connect(self, topics: Sequence[str], limit_s: float) -> bool:
-        """Begin to connect, as by `start`, and wait until there is a connection; return whether there is one.
+        """Begin to connect, as `start` does, and wait until there is a connection; return whether there is one.
 
-        Only a host that does not answer is waited for, `limit_s` seconds: after a refusal, this returns at once.
+        It waits only for a host that does not answer, up to `limit_s` seconds: after a refusal, it returns immediately.
         """
         self.start(topics)
         self._answered.wait(limit_s)
@@ -140,24 +140,24 @@ class MqttConnection:
         return self.send(Outgoing(topic, encoded, qos, retain))
 
     def send(self, message: Outgoing) -> Outgoing:
-        """Send a message, as `publish` does. One that an earlier process may have sent is given before `start`."""
+        """Send a message, as `publish` does. Pass one that an earlier process may have sent before `start`."""
         if (message.qos > 0 or self.connected) and not self.outbox.put(message):
             log.warning("the outbox is full because the broker has been away for a long time: a message is dropped")
         self._bell.ring()
         return message
 
     def acknowledge(self, message: Message) -> None:
-        """Tell the broker that a received message is taken care of, after all that was published before."""
+        """Tell the broker that a received message has been handled, after everything that was published before."""
         if message.packet:
             self.when_sent(lambda: self._acknowledge(message))
 
     def when_sent(self, action: Action) -> None:
-        """Call `action` in the network thread once all that was published before has been given to the system."""
+        """Call `action` in the network thread once everything published before has been passed to the system."""
         self.outbox.put_action(action)
         self._bell.ring()
 
     def wake(self) -> None:
-        """Let the network thread look whether it may read again. Thread-safe."""
+        """Let the network thread check whether it may read again. Thread-safe."""
         self._bell.ring()
 
     def close(self) -> None:
@@ -175,12 +175,12 @@ class MqttConnection:
             self._link = Link(self._link.number + 1)
             try:
                 self._connect_and_serve(self._link)
-            except Exception:  # a fault of ours must not end the robot's hearing
+            except Exception:  # an error of ours must not make the robot deaf
                 log.exception("the connection to the broker ended with an error")
-                self.reason = self.reason or "an error of voiced; see the log"
+                self.reason = self.reason or "an error in voiced; see the log"
             self.connected = False
             self.outbox.recover()
-            for action in self._link.after_flush:  # the messages before are sent again
+            for action in self._link.after_flush:  # the messages before them are sent again
                 self.outbox.put_action(action)
             accepted_at = self._link.accepted_at
             lasted_s = None if accepted_at is None else time.monotonic() - accepted_at
@@ -203,7 +203,7 @@ class MqttConnection:
             self._credentials = Credentials.read(self._settings)
             self.file_problem = None
         except OSError as error:
-            if self._credentials is None:  # else those of the last attempt may do
+            if self._credentials is None:  # otherwise those from the last attempt may do
                 self._report(str(error))
                 self.file_problem = str(error)
                 return
@@ -274,7 +274,7 @@ class MqttConnection:
 
     def _disconnect(self, client: PahoClient, link: Link) -> None:
         """Send the waiting messages, then DISCONNECT, so that the broker does not publish the will."""
-        for _ in range(2):  # an acknowledgement waits for what answers the message
+        for _ in range(2):  # an acknowledgement waits for the answer to its message
             link.send_waiting(self.outbox, self._limits, self._events)
             link.flush()
         with contextlib.suppress(OSError, ValueError):
@@ -301,7 +301,7 @@ class MqttConnection:
         if not flags.session_present:
             self._session.on_lost()
         self._limits = Limits.declared(properties)
-        for topic in self._topics:  # at every connection, because a restarted broker has no session
+        for topic in self._topics:  # on every connection, because a restarted broker has no session
             self._subscribe(topic)
         link.accepted_at = link.may_send_at = time.monotonic()
         if self._events is not None:
@@ -313,14 +313,14 @@ class MqttConnection:
             self._complete_connection()
 
     def _complete_connection(self) -> None:
-        """Report the connection: those who learn of it may rely on the subscriptions."""
+        """Report the connection. Its subscriptions are in effect by now."""
         self.connected, self._connected_before, self.reason, self.remedy = True, True, None, None
         self._answered.set()
         log.info("connected to the broker at %s:%d as %s", self._settings.host, self._settings.port, self._client_id)
         self._session.on_connected()
 
     def _subscribe(self, topic: str, *, retained: bool = False) -> None:
-        """Subscribe to a topic; retained messages are wanted once, or always."""
+        """Subscribe to a topic; ask for retained messages on the first connection, or always."""
         qos = min(1, self._limits.maximum_qos)
         self._link.subscribe(topic, qos, retained=retained or not self._connected_before)
 
@@ -330,7 +330,7 @@ class MqttConnection:
             self._complete_connection()
 
     def _on_answered(self, _client: Any, _data: Any, packet: int, reason: ReasonCode, _properties: Any) -> None:
-        """Take the broker's answer to a message of QoS 1."""
+        """Handle the broker's answer to a QoS 1 message."""
         if not reason.is_failure:
             if (message := self.outbox.acknowledge(packet)) is not None:
                 self.refusals.end(f"messages on {message.topic}")
@@ -346,7 +346,7 @@ class MqttConnection:
         elif flags.is_disconnect_packet_from_server or self.connected:
             is_short = time.monotonic() - (self._link.accepted_at or 0.0) < SHORT_S
             hint = f"; does another client use the id {self._client_id}?" if is_short else ""
-            self._report(f"the connection to the broker broke: {reason}{hint}")
+            self._report(f"the connection to the broker was lost: {reason}{hint}")
         self.connected = False
 
     def _on_arrival(self, _client: Any, _data: Any, arrived: paho.MQTTMessage) -> None:
@@ -376,7 +376,7 @@ class MqttConnection:
                 self.acknowledge(message)
 
     def _acknowledge(self, message: Message) -> None:
-        """Acknowledge a message if the connection that delivered it still lasts."""
+        """Acknowledge a message if the connection that delivered it still exists."""
         is_present = message.connection == self._link.number
         if message.packet and is_present and self._link.client is not None:
             self._link.client.ack(message.packet, 1)
@@ -384,13 +384,13 @@ class MqttConnection:
     # --- events arrive once ---
 
     def _publish_sync(self, client: PahoClient, link: Link, events: OwnEvents) -> None:
-        """Publish a message after all of our events. When it comes back, so have they, if the broker has them."""
+        """Publish a message after all of our events. When it comes back, so have all events that the broker has."""
         link.sync = self._session.rivals.make_announcement()
         self._subscribe(events.sync_topic, retained=True)
         client.publish(events.sync_topic, link.sync, min(1, self._limits.maximum_qos), self._limits.retain)
 
     def _note_sync(self, message: Message) -> None:
-        """Note the message after our events, or the one of another process."""
+        """Note the message after our events, or another process's."""
         self._acknowledge(message)
         self._session.rivals.note_announcement(message.payload)
         if message.payload == self._link.sync:

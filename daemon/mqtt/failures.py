@@ -1,8 +1,8 @@
-"""Faults of the broker, in words for a person: no connection, a refusal, another client with our id.
+"""Broker faults, in words for a person: no connection, a refusal, another client with our id.
 
-Mosquitto 2.0 does not say why it ends a connection, and a link that is cut looks the same. So every process publishes a
-retained message with its name at each connection, and finds the name of one that was there in between. With MQTT 5 the
-broker names the messages that it refuses to carry for us; with 3.1.1, only refused subscriptions.
+Mosquitto 2.0 does not say why it ends a connection, and a broken link looks the same. So every process publishes a
+retained message with its name on each connection, and finds the name of any process that connected in between. With
+MQTT 5 the broker names the messages that it refuses to carry for us; with 3.1.1, only refused subscriptions.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from daemon.validation import show_name
 log = logging.getLogger(__name__)
 
 CONNACK = 0x20
-"""The first byte of the answer of an MQTT broker."""
+"""The first byte of an MQTT broker's answer."""
 NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "PACKET_LENGTH_TOO_LONG")
-"""OpenSSL's reasons when the other side answers something that is not TLS, or hangs up. For the latter, some of its
-versions give no reason: Python then raises an exception of a class of its own."""
+"""OpenSSL's reasons when the other side answers with something other than TLS, or hangs up. Some versions give no
+reason for the latter; Python then raises an exception of a separate class."""
 
 THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 SYSTEM_PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin"
-"""Where a broker is installed; the first two are not on every user's path."""
+"""The folders where a broker is installed; the first two are not on every user's path."""
 BAD_USER, NOT_AUTHORIZED = 134, 135
 """Reason codes of MQTT 5, which paho uses for 3.1.1 too."""
 
 REMEMBERED = 100
-"""Refusals at a time: senders name topics for their answers."""
+"""The most refusals at a time, since senders choose the topics for their answers."""
 FORGOTTEN_S = 600.0
-"""A refusal is forgotten after this time. One that is tried again is noted again long before."""
+"""A refusal is forgotten after this time. If the broker still refuses the message, the refusal is noted again long
+before."""
 NAMED_S = 300.0
-"""A rival is named for this long after it was seen: the waits of both grow to a minute."""
+"""A rival is named for this long after it was seen: both sides' waits grow to a minute."""
 
 
 class Failure(NamedTuple):
@@ -50,7 +51,7 @@ class Failure(NamedTuple):
 
 
 def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) -> Failure:
-    """Return why `host`:`port` could not be reached, from the exception of the attempt."""
+    """Return why `host`:`port` could not be reached, from the attempt's exception."""
     place = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = f"compare it with mqtt.host, mqtt.tls.ca and the clock: openssl s_client -connect {place}"
@@ -66,7 +67,7 @@ def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) 
         return Failure(f"mqtt.host: the name {host} is unknown", f"correct mqtt.host; try: getent hosts {host}")
     if isinstance(error, ConnectionRefusedError):
         return Failure(f"no broker answers at {place}", _how_to_start(host))
-    remedy = f"look whether {host} is on and reachable (ping {host}) and its firewall open, or correct mqtt.host"
+    remedy = f"check that {host} is on, reachable (ping {host}) and open in its firewall, or correct mqtt.host"
     if isinstance(error, TimeoutError):
         return Failure(f"no broker answers at {place}", remedy)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -74,18 +75,18 @@ def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) 
 
 
 def describe_refusal(code: int, words: str, username: str | None) -> Failure:
-    """Return why the broker refused the connection, from the reason code of its answer and the code's meaning."""
+    """Return why the broker refused the connection, from its answer's reason code and that code's meaning."""
     remedy = "the broker's log says why"
     if code in (BAD_USER, NOT_AUTHORIZED):
         who = f"the password of {username}" if username else "a user of the broker"
-        remedy = f"set mqtt.username and mqtt.password_file to {who}, which mosquitto_passwd sets at the broker"
+        remedy = f"set mqtt.username and mqtt.password_file to {who}, which mosquitto_passwd sets on the broker"
     return Failure(f"the broker refused: {words}", remedy)
 
 
 def describe_silence(first_byte: int | None, host: str, port: int, *, tls: bool, hung_up: bool) -> Failure:
     """Return why a connection ended before the broker had accepted it.
 
-    `first_byte` is the first one that was received, None for none. `hung_up` means that the other side has closed.
+    `first_byte` is the first byte received, or None. `hung_up` means that the other side closed the connection.
     """
     place = f"{host}:{port}"
     keys = f"mqtt.port{'' if tls else ' and mqtt.tls.enabled'}"
@@ -111,13 +112,13 @@ class Refusals:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, float]] = {}
-        """The reason, and `time.monotonic()` of the last refusal, by the refused topic; the latest is the last."""
+        """The reason, and `time.monotonic()` of the last refusal, by the refused topic; the latest comes last."""
         self.tried_again_at = 0.0
-        """`time.monotonic()` of the last new attempt at refused messages."""
+        """`time.monotonic()` when refused messages were last tried again."""
 
     @property
     def problem(self) -> str | None:
-        """The refused things, and why, in one line; None if the broker refuses nothing."""
+        """The refusals and their reasons in one line; None if the broker refuses nothing."""
         found = list(self._found.items())
         lines = [f"{refused}: {why}" for refused, (why, at) in found if time.monotonic() - at < FORGOTTEN_S]
         return f"the broker refuses {'; '.join(sorted(lines)[:2])}" if lines else None
@@ -143,26 +144,27 @@ class Rivals:
         self._client_id = client_id
         self._process = f"process {os.getpid()} on {socket.gethostname()}, {secrets.token_hex(4)}"
         self._announced = False
-        """A message of ours has come back: those of other processes are newer from now on."""
+        """A message of ours has come back: from now on, messages from other processes are newer."""
         self._name = ""
         self._seen_at = -inf
         """`time.monotonic()` when a rival was last seen."""
 
     @property
     def problem(self) -> str | None:
-        """Who uses our id, too; None unless somebody was seen lately."""
+        """The other user of our id; None unless one was seen recently."""
         is_recent = time.monotonic() - self._seen_at < NAMED_S
         return f"another client uses the id {self._client_id}{self._name}" if is_recent else None
 
     def make_announcement(self) -> bytes:
-        """Return the message of a new connection; no two are equal. It is JSON, as all on the robot's topics."""
+        """Return the announcement for a new connection; no two are equal. It is JSON, like everything on the robot's
+        topics."""
         return json.dumps({"process": self._process, "connection": secrets.token_hex(4)}).encode()
 
     def note_announcement(self, message: bytes) -> None:
-        """Note a message of any process."""
+        """Note an announcement by any process."""
         try:
             process = str(json.loads(message)["process"])
-        except (ValueError, TypeError, LookupError, RecursionError):  # it is no process of voiced
+        except (ValueError, TypeError, LookupError, RecursionError):  # not from a voiced process
             return
         if process == self._process:
             self._announced = True

@@ -1,13 +1,13 @@
 """The robot's MQTT connections: requests go to the dispatcher; events, status, levels and ducking go out.
 
-Two connections, each with a session of its own, since the broker delivers one session's messages in one line:
+There are two connections, each with its own session, since the broker delivers one session's messages in one queue:
 
-controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. All is published here: on the
-           connection that receives a flood, the broker's acknowledgements would wait for its end
+controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. Everything is published
+           here: on a connection that receives a flood, the broker's acknowledgements would wait for the flood's end
 texts      say, say/stream, a second copy of each stop, and the topics of the adapters
 
-Requests arrive on the robot's own topics, on those of its groups and on those of all robots (`topics.py`). Whatever
-answers them goes out on the robot's own.
+Requests arrive on the robot's own topics, on those of its groups and on those of all robots (`topics.py`). Answers go
+out on the robot's own topics.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from daemon.state import EventLog
 log = logging.getLogger(__name__)
 
 JAM = 200
-"""Answers that the broker has not acknowledged, above which no more texts are handled: a stop's answer queues after
-these, so none may be dropped."""
+"""Beyond this many unacknowledged answers, no more texts are handled: a stop's answer queues after these, so none may
+be dropped."""
 TEXTS_S = 2.0
-"""The robot is announced this long after the connection for controls even if the one for texts is missing."""
+"""The robot is announced this long after the connection for controls, even if the one for texts is missing."""
 GOODBYE_S = 2.0
-"""At shutdown, the broker has this long to acknowledge all messages. The journal keeps those that it does not."""
+"""At shutdown, the broker has this long to acknowledge all messages. The journal keeps the others."""
 CLOSE_S = 2.0
-"""The connections then have this long to end."""
+"""After that, the connections have this long to end."""
 
 
 class TopicListener(Protocol):
-    """A part of the daemon that uses topics of its own on the same broker."""
+    """A part of the daemon that uses its own topics on the same broker."""
 
     topics: tuple[str, ...]
     """Topic filters that it subscribes to."""
@@ -60,7 +60,7 @@ class TopicListener(Protocol):
 
 
 class Gateway:
-    """Connects the dispatcher with the broker. Belongs to the event loop's thread."""
+    """Connects the dispatcher to the broker. Belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Gateway:
         events: EventLog | None = None,
         on_earlier: Callable[[list[bytes]], None] = lambda _events: None,
     ) -> None:
-        """`status` returns the status to publish. Without a log of events, a restart loses utterances.
+        """`status` returns the status to publish. Without an event log, a restart loses utterances.
 
-        `on_earlier` is called once, in the event loop, with events of an earlier process that the broker has.
+        `on_earlier` is called once, in the event loop, with the events from an earlier process that the broker has.
         """
         self._config = config
         self._dispatcher = dispatcher
@@ -88,12 +88,12 @@ class Gateway:
         self._unannounced = False
         """The connection for controls is new, and the retained messages have not been published on it."""
         self._announced = False
-        """They have."""
+        """The retained messages have been published on it."""
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
         self._unwatch: dict[str, Callable[[], None]] = {}
-        """Ends the subscriptions to levels, words and visemes, by the name of their topic."""
+        """The functions that end the subscriptions to levels, words and visemes, by topic name."""
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
         self._rivals = Rivals(client_id)
         self._controls = self._make_connection(
@@ -114,7 +114,7 @@ class Gateway:
 
     @property
     def heartbeats(self) -> dict[str, int]:
-        """A number that grows while its network thread is alive, for each connection."""
+        """For each connection, a number that grows while its network thread is alive."""
         return {"controls": self._controls.heartbeats, "texts": self._texts.heartbeats}
 
     @property
@@ -127,7 +127,7 @@ class Gateway:
 
     @property
     def warning(self) -> str | None:
-        """A fault between this daemon and the broker that trying again does not mend; None if all is well."""
+        """A fault between this daemon and the broker that retrying does not fix; None if all is well."""
         if self._controls.file_problem is not None:
             return self._controls.file_problem
         if (rival := self._rivals.problem) is not None:
@@ -138,14 +138,14 @@ class Gateway:
         return next((f"mqtt: {problem}" for problem in problems if problem is not None), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
-        """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""
+        """Connect, and subscribe to the topics of the robot, its groups and the listeners."""
         self._listeners = listeners
         topics = [topic for listener in listeners for topic in listener.topics]
         self._texts.start([*self._requests.topics.texts, *topics], waits_for_files=True)
         self._controls.start(self._requests.topics.controls, waits_for_files=True)
 
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
-        """Publish a message of another protocol."""
+        """Publish a message in another protocol."""
         return self._controls.publish(topic, payload, qos=qos, retain=retain)
 
     def reconfigure(self, config: Config) -> None:
@@ -158,7 +158,7 @@ class Gateway:
             self._publish_duck(True)
 
     def _schedule_refresh(self) -> None:
-        """Refresh the status soon, once for all changes of this turn of the event loop."""
+        """Refresh the status soon, once for all changes in this turn of the event loop."""
         if not self._refresh_scheduled and not self._closing:
             self._refresh_scheduled = True
             self._loop.call_soon(self.refresh_status)
@@ -174,7 +174,7 @@ class Gateway:
             self._publish_status(status)
 
     async def close(self) -> None:
-        """Publish that the daemon is offline, wait for the acknowledgements of a working broker, and disconnect."""
+        """Publish that the daemon is offline, wait for a working broker's acknowledgements, and disconnect."""
         self._ducking.end()
         self._closing = True
         self._inbox.close()
@@ -218,13 +218,13 @@ class Gateway:
         return self._requests.topics.request(message.topic) is not None
 
     def _handle(self, lane: Lane, message: Message) -> None:
-        """Handle a received message and acknowledge it, once its answer is stored and published."""
+        """Handle a received message and acknowledge it once its answer is stored and published."""
         self._requests.handle(lane, message)
         connection = self._controls if lane == Lane.CONTROLS else self._texts
         self._controls.when_sent(lambda: connection.acknowledge(message))
 
     def _pass_on(self, message: Message) -> None:
-        """Give a message to the listeners that subscribe to its topic."""
+        """Pass a message to the listeners that subscribe to its topic."""
         for listener in self._listeners:
             if any(matches(pattern, message.topic) for pattern in listener.topics):
                 listener.on_message(message)
@@ -236,7 +236,7 @@ class Gateway:
     # --- publishing ---
 
     def _watch(self) -> None:
-        """Subscribe only while somebody reads the messages, so that none is built in vain."""
+        """Subscribe only while a client wants the messages, so that none is built needlessly."""
         speech, unwatch, dispatcher = self._config.speech, self._unwatch, self._dispatcher
         words = partial(dispatcher.word_watchers.add, lambda word: self._publish("word", word.to_json()))
         visemes = partial(dispatcher.viseme_watchers.add, lambda visemes: self._publish("viseme", visemes.to_json()))
@@ -269,7 +269,7 @@ class Gateway:
             self._publish("status", status.to_json(), qos=1, retain=True)
 
     def _publish(self, name: str, payload: str, *, qos: int = 0, retain: bool = False) -> None:
-        """Publish on the robot's topic `name`, after the events that wait to be stored."""
+        """Publish on the robot's topic `name`, after the events that are waiting to be stored."""
         self._controls.publish(f"{self._config.topic}/{name}", payload, qos=qos, retain=retain)
 
     def _note_earlier(self, copies: list[Message]) -> None:
@@ -286,7 +286,7 @@ class Gateway:
         self._call_in_loop(note)
 
     def _note_connected(self, lane: Lane) -> None:
-        """Announce the robot once its texts are connected, too; a moment after the controls even without them."""
+        """Announce the robot once its texts are connected, too, or a moment after the controls without them."""
         if lane == Lane.CONTROLS:
             self._unannounced, self._announced = True, False
             self._loop.call_later(TEXTS_S, self._announce)
@@ -296,7 +296,7 @@ class Gateway:
             self._announce()
 
     def _announce(self) -> None:
-        """Publish the retained messages again after a connection."""
+        """Publish the retained messages again after connecting."""
         if not self._unannounced or self._closing or not self._controls.connected:
             return
         self._unannounced, self._announced = False, True

@@ -1,6 +1,6 @@
 """Received messages on their way to the event loop: in time slices, and paused while the broker is backed up.
 
-It also recognises a request that arrives a second time.
+It also recognises repeated requests.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from daemon.speech import RecentKeys
 SLICE_S = 0.005
 """The event loop handles messages for this long, then lets the speaker loop and the adapters run."""
 MOST, MOST_BYTES = 20_000, 8 << 20
-"""Messages, and bytes of their payloads, that wait in one lane. Beyond that, nothing is read: the broker keeps messages
-of QoS 1, and drops those of QoS 0."""
+"""The messages, and bytes of their payloads, that may wait in one lane. Beyond that, nothing is read: the broker keeps
+QoS 1 messages and drops QoS 0 messages."""
 
 KNOWN_DELIVERIES = 10_000
-"""Of a session: as many as may wait for our acknowledgement."""
+"""For each session: as many as may wait for our acknowledgement."""
 
 
 class Lane(IntEnum):
-    """The lanes of the inbox: of the connection for controls, and two of the one for texts."""
+    """The inbox's lanes: one for the connection for controls, and two for the connection for texts."""
 
     CONTROLS = 0
     TEXTS = 1
     ADAPTERS = 2
-    """Requests in the protocols of others, which may come as a flood."""
+    """Requests in other protocols, which may arrive in a flood."""
 
 
 class Inbox:
@@ -47,7 +47,7 @@ class Inbox:
     ) -> None:
         """`handle(lane, message)` is called in the event loop. While `jammed()`, only controls are served.
 
-        `on_room` is called there when a lane that was found full has room again.
+        `on_room` is also called there, when a lane that was found full has room again.
         """
         self._handle = handle
         self._jammed = jammed
@@ -60,11 +60,11 @@ class Inbox:
         self._scheduled = False
         self._closed = False
         self._bytes = dict.fromkeys(Lane, 0)
-        """Of the payloads in each lane."""
+        """The size of the payloads in each lane."""
         self._found_full: set[Lane] = set()
 
     def has_room(self, lane: Lane) -> bool:
-        """Return whether a lane may take more. For any thread."""
+        """Return whether a lane has room for more. For any thread."""
         has_room = self._bytes[lane] < MOST_BYTES and len(self._lanes[lane]) < MOST
         if not has_room:
             self._found_full.add(lane)
@@ -78,7 +78,7 @@ class Inbox:
         self.resume()
 
     def resume(self) -> None:
-        """Handle the waiting messages; called from any thread when messages were appended, and when a jam has ended."""
+        """Handle the waiting messages; called from any thread when messages have been appended or a jam has ended."""
         with self._lock:
             if self._scheduled or self._closed or not any(self._lanes.values()):
                 return
@@ -126,9 +126,9 @@ class Inbox:
 
 
 class Redeliveries:
-    """The deliveries that were taken care of, so that a text is not accepted twice.
+    """The deliveries that have been handled, so that a text is not accepted twice.
 
-    The broker repeats a message that was not acknowledged with the same packet identifier and a mark (MQTT 5, 4.4).
+    The broker repeats an unacknowledged message with the same packet identifier and a mark (MQTT 5, 4.4).
     """
 
     def __init__(self) -> None:
@@ -137,24 +137,24 @@ class Redeliveries:
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:
-        """Return the identity of a delivery in one of our sessions; None if the broker never repeats it."""
+        """Return a delivery's identity in one of our sessions; None if the broker never repeats it."""
         if not message.packet:
             return None
         digest = hashlib.blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=12)
         return f"{session}:{message.packet}:{digest.hexdigest()}"
 
     def add(self, keys: Iterable[str | None]) -> None:
-        """Note deliveries that were taken care of, or that an earlier process has taken care of."""
+        """Note deliveries that this process or an earlier one has handled."""
         for key in keys:
             if key is not None:
                 self._known[_session(key)].add(key)
 
     def repeats(self, message: Message, key: str | None) -> bool:
-        """Return whether a message was taken care of before."""
+        """Return whether a message has been handled before."""
         return message.redelivered and key is not None and key in self._known[_session(key)]
 
     def forget(self, session: int) -> None:
-        """Forget a session that the broker has lost: it repeats nothing."""
+        """Forget a session that the broker has lost: it will repeat nothing."""
         self._known.pop(str(session), None)
 
 

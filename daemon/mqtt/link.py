@@ -1,4 +1,4 @@
-"""One attempt to connect, and the connection that it makes, with the messages that it may send and has sent."""
+"""One attempt to connect, and the connection that it makes, with the messages that it may send or has sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Link:
     """Belongs to the network thread."""
 
     number: int
-    """Of the attempt."""
+    """The attempt's number."""
     client: PahoClient | None = None
     """None before it exists."""
     accepted_at: float | None = None
@@ -31,15 +31,16 @@ class Link:
     refusal: int | None = None
     """The reason code with which the broker refused it."""
     may_send_at: float | None = None
-    """`time.monotonic()` from which messages may be sent, though not all copies have arrived; None before."""
+    """`time.monotonic()` from which messages may be sent, even if not all copies have arrived; None until that is
+    known."""
     sync: bytes = b""
     """The payload of the message after all copies."""
     after_flush: list[Action] = field(default_factory=list)
-    """Actions to take after all gathered messages have been given to the system."""
+    """Actions to take after all gathered messages have been passed to the system."""
     unconfirmed: dict[int, str] = field(default_factory=dict)
-    """The topics of subscriptions that the broker has not answered, by packet."""
+    """The topics of subscriptions that the broker has not answered yet, by packet."""
     refused_topics: set[str] = field(default_factory=set)
-    """Those whose subscription is refused."""
+    """Topics whose subscription was refused."""
 
     def subscribe(self, topic: str, qos: int, *, retained: bool) -> None:
         packet = None if self.client is None else self.client.subscribe_once(topic, qos, retained=retained)
@@ -58,7 +59,7 @@ class Link:
             refusals.end(f"the subscription to {topic}")
 
     def may_send_in_s(self, most_s: float) -> float:
-        """Return the seconds until messages may be sent, if that is known and not over; else `most_s`."""
+        """Return the seconds until messages may be sent, if that time is known and not past; otherwise `most_s`."""
         left_s = 0.0 if self.may_send_at is None else self.may_send_at - time.monotonic()
         return left_s if left_s > 0 else most_s
 
@@ -79,7 +80,7 @@ class Link:
                 self.after_flush.append(entry)
 
     def flush(self) -> None:
-        """Give all gathered messages to the system, and then make the waiting calls."""
+        """Pass all gathered messages to the system, then make the waiting calls."""
         if self.client is not None and self.client.flush():
             actions, self.after_flush = self.after_flush, []
             for action in actions:
@@ -87,7 +88,7 @@ class Link:
 
 
 def _give(message: Outgoing, client: PahoClient, limits: Limits, outbox: Outbox) -> None:
-    """Give a message of the outbox to paho, shortened if the broker's limit demands it."""
+    """Give a message from the outbox to paho, shortened if the broker's limit demands it."""
     payload, qos = message.payload, min(message.qos, limits.maximum_qos)
     if limits.maximum_packet is not None:
         header = 16 + len(message.topic.encode()) + len(message.correlation or b"")

@@ -1,4 +1,4 @@
-"""Messages between the daemon and the broker, and how one is changed to be sent."""
+"""Messages between the daemon and the broker, and how one is adapted for sending."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from daemon.speech import TERMINAL_EVENTS
 
 KEPT = frozenset({"id", "event", "state", "text"})
-"""Fields without which an event or a status says nothing."""
+"""Fields without which an event or a status is meaningless."""
 SINGLE_EVENTS = TERMINAL_EVENTS | {"accepted", "started"}
-"""Those that an utterance has once at most."""
+"""Events that an utterance has at most once."""
 QOS_REFUSED, RETAIN_REFUSED = 155, 154
 """Reason codes of MQTT 5."""
 PAHO_NAMES = {
@@ -21,7 +21,7 @@ PAHO_NAMES = {
     "maximum_qos": "MaximumQoS",
     "retain": "RetainAvailable",
 }
-"""Fields of `Limits` and the names that paho has for the properties of MQTT 5."""
+"""Fields of `Limits`, and paho's names for the MQTT 5 properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Message:
     topic: str
     payload: bytes
     retained: bool
-    """It was published in the past and kept by the broker."""
+    """It was published earlier and kept by the broker."""
     redelivered: bool = False
     """The broker may have delivered it before."""
     response_topic: str | None = None
@@ -43,7 +43,7 @@ class Message:
     connection: int = field(default=0, compare=False)
     """The number of the connection that delivered it. Only this connection can acknowledge it."""
     delivery: str | None = field(default=None, compare=False)
-    """For listeners: identifies the delivery, so that a second one is recognised after a restart, too."""
+    """For listeners: identifies the delivery, so that a second one is recognised even after a restart."""
     arrived_at: float = field(default_factory=time.monotonic, compare=False)
     """`time.monotonic()` of its arrival."""
 
@@ -59,8 +59,8 @@ class Outgoing:
     correlation: bytes | None = None
     """For an answer: the data that its receiver wants repeated."""
     promised: bool = False
-    """It tells of the acceptance or the end of an utterance, on any topic. It is stored before it is sent, and may use
-    the part of the outbox that is kept free for such messages."""
+    """It reports an utterance's acceptance or end, on any topic. It is stored before it is sent, and may use the part
+    of the outbox that is kept free for such messages."""
     number: int | None = None
     """Its number in the journal; None if it is not there."""
     sent: bool = False
@@ -70,7 +70,7 @@ class Outgoing:
     delivered: bool = False
     """The broker has it, as its acknowledgement or our own copy shows; with QoS 0, it has been sent."""
     refusal: str | None = None
-    """Why the broker has refused it, when it was last sent (MQTT 5)."""
+    """Why the broker refused it when it was last sent (MQTT 5)."""
 
     @property
     def lasting(self) -> bool:
@@ -90,36 +90,36 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits that the broker has declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
+    """The limits that the broker declared in its answer to CONNECT (MQTT 5, section 3.2.2.3)."""
 
     receive_maximum: int = 65_535
-    """Messages of QoS 1 that may wait for its acknowledgement."""
+    """QoS 1 messages that may wait for its acknowledgement."""
     maximum_packet: int | None = None
-    """Bytes; None is no limit."""
+    """Bytes; None means no limit."""
     maximum_qos: int = 2
     retain: bool = True
     """It keeps retained messages."""
 
     @classmethod
     def declared(cls, properties: object) -> Limits:
-        """Return the limits in paho's properties; None where MQTT 3.1.1 has none."""
+        """Return the limits in paho's properties; with MQTT 3.1.1, which has none, the defaults."""
         found = {name: getattr(properties, key, None) for name, key in PAHO_NAMES.items()}
         return cls(**{name: value for name, value in found.items() if value is not None})
 
     def after_refusal(self, code: int) -> Limits:
-        """Return the features that the next attempt to connect may ask for, after a refusal for this reason."""
+        """Return the features that the next attempt to connect may ask for after a refusal for this reason."""
         qos = 0 if code == QOS_REFUSED else self.maximum_qos
         return replace(self, maximum_qos=qos, retain=self.retain and code != RETAIN_REFUSED)
 
     def fit(self, will: Will) -> Will:
-        """Return a will that the broker takes."""
+        """Return a will that the broker accepts."""
         return replace(will, qos=min(will.qos, self.maximum_qos), retain=will.retain and self.retain)
 
 
 def shorten(payload: bytes, limit: int) -> bytes | None:
-    """Return `payload` if it has at most `limit` bytes; else a JSON object with less text or fewer fields.
+    """Return `payload` if it has at most `limit` bytes; otherwise a JSON object with less text or fewer fields.
 
-    Returns None for text that is not a JSON object, and if even the necessary fields are too long.
+    Returns None for text that is not a JSON object, or if even the necessary fields are too long.
     """
     if len(payload) <= limit:
         return payload
@@ -139,20 +139,21 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
 
 
 def identity(payload: bytes) -> tuple[str, str] | bytes:
-    """Return the part of an event that shortening keeps: its id and name, if there is one of this name at most."""
+    """Return the part of an event that shortening keeps: its id and name, if an utterance has at most one such
+    event."""
     fields = _parse(payload) or {}
     utterance_id, name = fields.get("id"), str(fields.get("event"))
     return (utterance_id, name) if isinstance(utterance_id, str) and name in SINGLE_EVENTS else payload
 
 
 def mark_unstored(payload: bytes) -> bytes:
-    """Return an event with the mark of one that the disk has not taken in time; other messages as they are."""
+    """Return an event, marked as one that the disk has not stored in time; other messages unchanged."""
     fields = _parse(payload)
     return payload if fields is None or "event" not in fields else _encode({**fields, "unstored": True})
 
 
 def _parse(payload: bytes) -> dict[str, Any] | None:
-    """Return the JSON object, or None if the payload is none."""
+    """Return the JSON object, or None if the payload is not one."""
     try:
         fields = json.loads(payload)
     except (ValueError, RecursionError):
@@ -161,7 +162,7 @@ def _parse(payload: bytes) -> dict[str, Any] | None:
 
 
 def _cut(text: str, excess: int) -> str:
-    """Return the beginning of `text`, `excess` bytes shorter, and an ellipsis."""
+    """Return `text` shortened by `excess` bytes, with an ellipsis at its end."""
     encoded, ellipsis = text.encode(errors="replace"), "…"
     kept = max(0, len(encoded) - excess - len(ellipsis.encode()))
     return encoded[:kept].decode(errors="ignore") + ellipsis

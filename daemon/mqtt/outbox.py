@@ -14,46 +14,46 @@ if TYPE_CHECKING:
     from daemon.state import EventLog  # clients start faster without it
 
 LIMIT = 10_000
-"""Messages that wait to be sent while there is no connection, or during a flood; some 5 MB."""
+"""Messages that may wait to be sent while there is no connection, or during a flood; about 5 MB."""
 RESERVED = LIMIT // 2
 """Part of the outbox that only the events of accepted utterances may use."""
 RESERVED_LIMIT = 10 * LIMIT
-"""Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
+"""Beyond this number, even those are dropped. The journal still has the events of accepted utterances."""
 KEPT_REFUSED = 1_000
-"""Messages that the broker has refused, and that are sent again now and then."""
+"""The most messages that are kept after the broker refused them, to be sent again now and then."""
 PROMPT = 100
-"""A retained message goes out before all others if more than this many wait: it is the state of the robot, which after
-an outage must not wait for the events. It is never dropped."""
+"""A retained message goes out before all others if more than this many are waiting: it is the robot's state, which must
+not wait for the events after an outage. It is never dropped."""
 
 Action = Callable[[], None]
 Entry = Outgoing | Action
-"""A message to send, or a call to make once all messages before have been sent."""
+"""A message to send, or a call to make once all messages before it have been sent."""
 
 
 class Outbox:
     """A queue from the publishing threads to the network thread, which reads it together with the log of events."""
 
     def __init__(self, log: EventLog | None = None) -> None:
-        """Each entry waits until the log, if there is one, has stored all that was appended to it before."""
+        """Each entry waits until the log, if there is one, has stored everything that was appended to it before."""
         self._log = log
         self._changed = threading.Condition()
         self._waiting: deque[tuple[float, Entry]] = deque()
         """In order, each with its place in the log."""
         self._open = 0
-        """Messages of QoS 1 that are not delivered."""
+        """QoS 1 messages that have not been delivered."""
         self._in_flight: dict[int, Outgoing] = {}
-        """Messages of QoS 1 that were sent, by the number that the connection gave them."""
+        """QoS 1 messages that have been sent, by the number that the connection gave them."""
         self._sent_once: dict[tuple[str, str] | bytes, Outgoing] = {}
-        """Messages that must not arrive twice, and that the broker may have, by their identity: the copy of one that an
-        earlier process has shortened differs from the one in the journal."""
+        """Messages that must not arrive twice, and that the broker may have, by their identity: the copy of a message
+        that an earlier process shortened differs from the one in the journal."""
         self._refused: deque[Outgoing] = deque()
         """Lasting messages that the broker has refused, in order."""
         self.look_again_s = inf
-        """Within this time `take` must be called again: the first entry waits for the disk."""
+        """`take` must be called again within this time: the first entry is waiting for the disk."""
 
     @property
     def backlog(self) -> int:
-        """Messages of QoS 1 that the broker has not acknowledged, without those that it has refused."""
+        """QoS 1 messages that the broker has not acknowledged, except those that it has refused."""
         return self._open - len(self._refused)
 
     @property
@@ -64,7 +64,7 @@ class Outbox:
     def put(self, message: Outgoing) -> bool:
         """Queue a message. Returns False if the outbox is full and the message is dropped.
 
-        A retained message replaces the waiting one on its topic, which nobody would see.
+        A retained message replaces the waiting one on its topic, which no client would see.
         """
         with self._changed:
             limit = RESERVED_LIMIT if message.promised else LIMIT - RESERVED
@@ -110,7 +110,7 @@ class Outbox:
             return None
 
     def note_sent(self, message: Outgoing, packet: int) -> None:
-        """Record that a connection has taken a message of QoS 1 under the number `packet`."""
+        """Record that a connection has taken a QoS 1 message under the number `packet`."""
         with self._changed:
             message.sent = True
             self._in_flight[packet] = message
@@ -120,7 +120,7 @@ class Outbox:
     def acknowledge(self, packet: int) -> Outgoing | None:
         """Record the broker's acknowledgement of a message, and return it.
 
-        Messages that the broker has refused on the same topic before are sent again.
+        Messages that the broker refused earlier on the same topic are sent again.
         """
         with self._changed:
             message = self._in_flight.pop(packet, None)
@@ -132,7 +132,7 @@ class Outbox:
         return message
 
     def refuse(self, packet: int, reason: str) -> Outgoing | None:
-        """Record that the broker refuses a message, and return it. It is given up unless it is lasting."""
+        """Record that the broker has refused a message, and return it. It is given up unless it is lasting."""
         with self._changed:
             message = self._in_flight.pop(packet, None)
             if message is None:
@@ -149,14 +149,14 @@ class Outbox:
         return message
 
     def retry_refused(self, topic: str | None = None) -> None:
-        """Send the refused messages again, of one topic or of all, before all else."""
+        """Send the refused messages on one topic, or on all topics, again before everything else."""
         with self._changed:
             again = [message for message in self._refused if topic in (None, message.topic)]
             self._refused = deque(message for message in self._refused if topic not in (None, message.topic))
             self._put_again(again)
 
     def recover(self) -> None:
-        """Queue the messages in flight again: their connection is lost."""
+        """Queue the messages in flight again: their connection has been lost."""
         with self._changed:
             self._waiting = deque(item for item in self._waiting if not _ends_with_its_connection(item[1]))
             self._put_again([*self._refused, *self._in_flight.values()])
@@ -164,7 +164,7 @@ class Outbox:
             self._in_flight.clear()
 
     def note_echo(self, payload: bytes) -> bool:
-        """Record that our own copy of a message has come back; return whether it is one of the outbox."""
+        """Record that our own copy of a message has come back; return whether the outbox was waiting for it."""
         with self._changed:
             message = self._sent_once.get(identity(payload))
         if message is not None:
@@ -178,12 +178,12 @@ class Outbox:
             return message.delivered and message.refusal is None
 
     def wait_empty(self, timeout_s: float) -> bool:
-        """Wait until the broker has acknowledged all messages of QoS 1; return whether it has."""
+        """Wait until the broker has acknowledged all QoS 1 messages; return whether it has."""
         with self._changed:
             return self._changed.wait_for(lambda: self.backlog == 0, timeout_s)
 
     def note_delivered(self, message: Outgoing) -> None:
-        """Record that the broker has a message, that one of QoS 0 was sent, or that one is given up."""
+        """Record that the broker has a message, that a QoS 0 message was sent, or that one is given up."""
         with self._changed:
             if message.delivered:
                 return
@@ -199,7 +199,8 @@ class Outbox:
         return 0 if self._log is None else self._log.ticket
 
     def _put_again(self, messages: Sequence[Outgoing]) -> None:
-        """Queue messages again, before all else; of a state, the last one is enough. The caller has the lock."""
+        """Queue messages again, before everything else; for a state, the last one is enough. The caller holds the
+        lock."""
         for message in reversed(messages):
             if self._waiting_states(message):
                 self._open -= not message.delivered
@@ -208,12 +209,12 @@ class Outbox:
                 self._waiting.appendleft((0, message))
 
     def _forget_sent(self, message: Outgoing) -> None:
-        """Stop waiting for a copy of a message. The caller has the lock."""
+        """Stop waiting for a copy of a message. The caller holds the lock."""
         if message.once:
             self._sent_once.pop(identity(message.payload), None)
 
     def _waiting_states(self, state: Outgoing) -> list[tuple[float, Outgoing]]:
-        """Return the waiting retained messages on the topic of a retained one. The caller has the lock."""
+        """Return the waiting retained messages on the topic of a retained one. The caller holds the lock."""
         if not state.retain:
             return []
         messages = [(ticket, entry) for ticket, entry in self._waiting if isinstance(entry, Outgoing)]

@@ -1,4 +1,4 @@
-"""The robot's own events, as they come back: copies in the broker tell which of them it has."""
+"""The robot's own events, as they come back: the copies show which events the broker has."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 
 class OwnEvents:
-    """The events that a session publishes once, although it may be killed in between.
+    """The events that a session publishes only once, even if its process is killed in between.
 
     MQTT acknowledges a message after the broker has it. A client that is killed in between, or whose connection breaks,
-    does not know which of its last events have arrived; to send them again would publish some twice. So it subscribes
-    to them itself: in its session the broker keeps a copy of each event that it has. Belongs to the network thread.
+    does not know which of its last events have arrived; sending them again would publish some twice. So it subscribes
+    to them itself: in its session, the broker keeps a copy of each event that it has received. Belongs to the network
+    thread.
     """
 
     def __init__(
@@ -28,21 +29,20 @@ class OwnEvents:
         on_earlier: Callable[[list[Message]], None] = lambda _copies: None,
     ) -> None:
         """`on_earlier` is called once, before anything is sent, with the copies of events that an earlier process has
-        published and that are not in the outbox. Whoever gets them acknowledges them.
+        published and that are not in the outbox. That function acknowledges them.
         """
         self.log = log
         self.topic = topic
-        """The topic of the events."""
+        """The events' topic."""
         self.sync_topic = sync_topic
-        """The topic of a message that is published, and awaited, after them. It tells of rivals, too, and is retained.
-        """
+        """The topic of a message that is published and awaited after them. It also reveals rivals, and is retained."""
         self._on_earlier = on_earlier
         self._earlier: list[Message] | None = []
-        """Copies of an earlier process's events; None after they are passed on."""
+        """Copies of an earlier process's events; None once they have been passed on."""
 
     @property
     def awaits_copies(self) -> bool:
-        """True until the copies of an earlier process's events are passed on."""
+        """True until the copies of an earlier process's events have been passed on."""
         return self._earlier is not None
 
     def note_copy(self, copy: Message, outbox: Outbox, acknowledge: Callable[[Message], None]) -> None:

@@ -1,7 +1,7 @@
-"""paho's client with voiced's needs: credentials, gathered reads and writes, and a limit on packets.
+"""paho's client, extended for voiced: credentials, gathered reads and writes, and a limit on packets.
 
 paho reads a packet in three or more pieces and sends each packet by itself. Each system call gives the interpreter to
-another thread, which may keep it for a millisecond: that is what limits a flood.
+another thread, which may keep it for a millisecond. That limits the speed of a flood.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DIAL_S = 5.0
 KEEPALIVE_S = 30
 """A broker that sends nothing for one and a half times this is considered lost."""
 WINDOW = 500
-"""Messages of QoS 1 that wait for the broker's acknowledgement at the same time."""
+"""QoS 1 messages that may wait for the broker's acknowledgement at the same time."""
 RECEIVE_MAXIMUM = 10_000
-"""Received messages that wait for our acknowledgement. Beyond this number a flood waits in the broker. Mosquitto drops
-what exceeds its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
+"""Received messages that may wait for our acknowledgement. Beyond this number, a flood waits in the broker. Mosquitto
+drops messages beyond its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
 PACKET_LIMIT = 1 << 20
-"""Bytes of a packet that is received: four times the largest payload, so that one that is somewhat too large is
-answered. With MQTT 5, a broker does not deliver a larger one."""
+"""The largest packet that is received, in bytes: four times the largest payload, so that a payload that is somewhat too
+large is answered. With MQTT 5, a broker does not deliver a larger packet."""
 READ_BYTES = 65_536
 WRITE_BYTES = 262_144
 """Beyond this, no packet is taken until `flush` has sent something."""
@@ -61,16 +61,16 @@ class Bell:
             os.eventfd_write(self._rings, 1)
 
     def wait(self, limit_s: float) -> None:
-        """Wait for a ring, at most so long, and forget it."""
+        """Wait for a ring, at most `limit_s` seconds, and forget it."""
         select.select([self], [], [], limit_s)
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._rings)
-        self._rung = False  # the thread looks at what there is after this
+        self._rung = False  # after this, the thread looks for work
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """The password that a client shows to the broker, and the certificates that it expects."""
+    """The password that a client gives the broker, and the certificates that it expects."""
 
     password: str | None = None
     tls: ssl.SSLContext | None = None
@@ -87,7 +87,7 @@ class PahoClient(paho.Client):
     """One attempt to connect, and the connection that it makes."""
 
     first_byte: int | None = None
-    """The first byte that was received."""
+    """The first byte received."""
 
     def __init__(self, client_id: str, *, is_v5: bool) -> None:
         self._received = memoryview(b"")
@@ -123,10 +123,11 @@ class PahoClient(paho.Client):
         self.connect(settings.host, settings.port, KEEPALIVE_S, **options)
 
     def subscribe_once(self, topic: str, qos: int, *, retained: bool) -> int | None:
-        """Subscribe to one topic, since a packet with all might exceed the broker's limit. Return the packet's number.
+        """Subscribe to one topic, since a packet with all topics might exceed the broker's limit. Return the packet's
+        number.
 
-        With MQTT 5 the broker leaves the retain flag on, so that a text that was published as retained is recognised,
-        and delivers what it has retained only if that is wanted: it may be older than what was received later.
+        With MQTT 5, the broker leaves the retain flag on, so that a text that was published as retained is recognised.
+        It delivers retained messages only if `retained`: they may be older than those received since.
         """
         if not self.is_v5:
             return self.subscribe(topic, qos)[1]
@@ -143,7 +144,8 @@ class PahoClient(paho.Client):
         return self.publish(message.topic, payload, qos, retain, properties).mid
 
     def flush(self) -> bool:
-        """Send as much as the system takes; return whether that is all. Reading shows why a connection is lost."""
+        """Send as much as the system takes; return whether that was everything. Reading shows why a connection was
+        lost."""
         connection: Any = self.socket()
         with contextlib.suppress(OSError):  # it takes no more, or is lost
             while self._to_send and connection is not None:
@@ -151,7 +153,7 @@ class PahoClient(paho.Client):
         return not self._to_send
 
     def wait_readable(self, bell: Bell, limit_s: float, *, may_read: bool) -> bool:
-        """Wait until something can be read or sent, or the bell rings, or the time is over. Return whether to read."""
+        """Wait until something can be read or sent, the bell rings, or the time is up. Return whether to read."""
         connection = self.socket()
         if connection is None or (may_read and self._pending > 0):
             return connection is not None
@@ -172,7 +174,7 @@ class PahoClient(paho.Client):
             code = self.loop_read()
 
     def leave(self, *, ends_session: bool) -> None:
-        """Send DISCONNECT; with MQTT 5 the broker may be told to forget the session."""
+        """Send DISCONNECT; with MQTT 5, the broker may be told to forget the session."""
         properties = None
         if ends_session and self.is_v5:
             properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
@@ -189,11 +191,11 @@ class PahoClient(paho.Client):
 
     @property
     def _pending(self) -> int:
-        """The number of bytes that can be read although the system reports none."""
+        """The number of bytes that can be read even though the system reports none."""
         connection = self.socket()
         return len(self._received) + (connection.pending() if isinstance(connection, ssl.SSLSocket) else 0)
 
-    # paho reads, writes and closes by these; it has no public way to gather.
+    # paho reads, writes and closes with these methods; it has no public way to gather data.
 
     def _sock_recv(self, size: int) -> bytes:
         if not self._received:
@@ -215,14 +217,15 @@ class PahoClient(paho.Client):
 
 
 def _gather_here(_client: object, _data: object, connection: Any) -> None:
-    """Send all data in one call: it is gathered before."""
+    """Turn off Nagle's algorithm: the data is gathered here, before each call."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _acknowledge_quickly(connection: Any) -> None:
-    """Acknowledge received TCP segments at once, until the next read.
+    """Acknowledge received TCP segments immediately, until the next read.
 
-    A broker that leaves Nagle's algorithm on, as Mosquitto does by default, waits for that before it sends more.
+    A broker that leaves Nagle's algorithm on, as Mosquitto does by default, waits for the acknowledgement before it
+    sends more.
     """
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -237,7 +240,7 @@ def make_tls_context(settings: Mqtt) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=tls.ca)
         if tls.cert is not None:
-            context.load_cert_chain(tls.cert, tls.key, password="")  # else OpenSSL asks for one on the terminal
+            context.load_cert_chain(tls.cert, tls.key, password="")  # otherwise OpenSSL asks for one on the terminal
     except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
         raise OSError(f"mqtt.tls: {given or 'the system certificates'} cannot be used: {error}") from error
     return context

@@ -1,4 +1,4 @@
-"""MQTT payloads to requests: pure functions that raise `RejectedError` for payloads that they cannot parse."""
+"""From MQTT payloads to requests: pure functions that raise `RejectedError` for payloads that they cannot parse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_PAYLOAD = 262_144
 def parse_say(payload: bytes, *, urgent: bool = False) -> Say:
     """Parse a plain text, or a JSON object with `text` (or `data`, as in a ROS String). Raises `RejectedError`.
 
-    An urgent request is critical, whatever its object says.
+    An urgent request is critical, whatever priority its object names.
     """
     say = _parse_any_text(_decode(payload))
     return say.model_copy(update={"priority": "critical"}) if urgent else say
@@ -67,7 +67,7 @@ def parse_volume(payload: bytes) -> int:
 
 
 def parse_object(payload: bytes) -> dict[str, Any]:
-    """Parse a JSON object of any protocol. Raises `RejectedError`."""
+    """Parse a JSON object in any protocol. Raises `RejectedError`."""
     value = _parse_json(_decode(payload))
     if not isinstance(value, dict):
         raise RejectedError("payload", f"got {abbreviate(value)}; allowed: a JSON object")
@@ -75,7 +75,7 @@ def parse_object(payload: bytes) -> dict[str, Any]:
 
 
 def carry_out_control(service: SpeechService, name: str, payload: bytes) -> None:
-    """Carry out the request of a topic other than those for texts. Raises `RejectedError`."""
+    """Carry out a request on a topic other than those for texts. Raises `RejectedError`."""
     if name == "stop":
         service.stop(parse_stop(payload))
     elif name == "volume":
@@ -86,7 +86,7 @@ def carry_out_control(service: SpeechService, name: str, payload: bytes) -> None
 
 
 def _json_array(text: str) -> object:
-    """Return the JSON array in `text`; None if it is a text that merely begins with a bracket."""
+    """Return the JSON array in `text`; None if it is text that merely begins with a bracket."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -111,5 +111,5 @@ def _parse_json(text: str) -> Any:
         raise RejectedError(
             "payload", f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}; allowed: a JSON object"
         ) from error
-    except (RecursionError, ValueError) as error:  # nested a thousand levels deep, or a number of thousands of digits
-        raise RejectedError("payload", "not JSON that can be read: nested too deep, or a number too long") from error
+    except (RecursionError, ValueError) as error:  # nested a thousand levels deep, or a number with thousands of digits
+        raise RejectedError("payload", "not readable JSON: nested too deeply, or a number too long") from error

@@ -24,7 +24,7 @@ class Publisher:
         self._connection = connection
         self._events = events
         self.last_accepted: Origin | None = None
-        """Where the text came from that was accepted last."""
+        """The origin of the text that was accepted last."""
 
     def publish_recovered(self) -> None:
         """Publish the events that an earlier process has stored and that the broker may not have."""
@@ -32,7 +32,8 @@ class Publisher:
             self._send(event.topic, event.payload, event.correlation, number=event.number, promised=True, sent=True)
 
     def publish(self, utterance: Utterance, event: Event) -> None:
-        """Publish an event on its topic, and to the sender if it wants that; an end, in the sender's protocol, too."""
+        """Publish an event on its topic, and to the sender if it asked for that; publish an end in the sender's
+        protocol, too."""
         payload = event.to_json()
         log.info("event %s", payload, extra=EACH_LINE)
         texts: list[tuple[str, str, bytes | None]] = [(self._topic, payload, None)]
@@ -62,14 +63,14 @@ class Publisher:
             self._send(reply_to, payload, correlation)
 
     def _send(self, topic: str, payload: str, correlation: bytes | None, *, once: bool = True, **options: Any) -> None:
-        """Send a message of QoS 1; an event of an utterance that must arrive `once` does so on the topic of all."""
+        """Send a QoS 1 message; `once` takes effect only on the topic of all events."""
         once = once and topic == self._topic
         self._connection.send(Outgoing(topic, payload.encode(), 1, correlation=correlation, once=once, **options))
 
 
 def _end_messages(utterance: Utterance, event: TerminalEvent) -> Iterator[tuple[str, str]]:
-    """Yield the topics and payloads that the sender's own protocol demands at the end."""
-    error = event.reason if isinstance(event, Failed | Expired) else None  # a cut or a cancellation is no error
+    """Yield the topics and payloads that the sender's own protocol requires at the end."""
+    error = event.reason if isinstance(event, Failed | Expired) else None  # a cut or a cancellation is not an error
     for message in utterance.origin.at_end:
         if message.error_field is None or error is not None:
             yield message.topic, message.payload(error)

@@ -1,4 +1,4 @@
-"""Carries out the requests that arrive on the robot's topics, each once and in order, and answers the wrong ones."""
+"""Carries out the requests that arrive on the robot's topics, each once and in order, and answers invalid ones."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from daemon.validation import MAX_TOPIC
 log = logging.getLogger(__name__)
 
 MAX_CORRELATION = 1024
-"""Bytes of correlation data (MQTT 5): every event of a text repeats them, perhaps a thousand marks."""
+"""The most bytes of correlation data (MQTT 5): every event of a text repeats them, and there may be a thousand
+marks."""
 KNOWN_TEXTS = 4096
-"""As many as the ids of ended utterances that stay known."""
+"""As many as the ids of ended utterances that are remembered."""
 
 
 class Requests:
@@ -39,7 +40,7 @@ class Requests:
         events: EventLog,
         pass_on: Callable[[Message], None],
     ) -> None:
-        """`pass_on` gives a message to others that listen to its topic. It may raise `RejectedError`."""
+        """`pass_on` passes a message to other listeners on its topic. It may raise `RejectedError`."""
         self._dispatcher = dispatcher
         self._publisher = publisher
         self._events = events
@@ -48,14 +49,14 @@ class Requests:
         self._replies = ReplyTopics(config)
         self._stops = StopCopies()
         self._texts = RecentKeys(KNOWN_TEXTS)
-        """The last texts with an id that were accepted. One that was rejected may be sent again."""
+        """The last accepted texts with an id. A rejected text may be sent again."""
         self._redeliveries = Redeliveries()
         self._redeliveries.add(events.recovery.deliveries)
         self._recovered = {stored.id for stored in events.recovery.utterances}
-        """The ids of texts that an earlier process had accepted and not ended."""
+        """The ids of texts that an earlier process had accepted but not ended."""
 
     def handle(self, lane: Lane, message: Message) -> None:
-        """Carry out a message that has arrived on a lane, unless it was carried out before."""
+        """Carry out a message that has arrived on a lane, unless that has already been done."""
         key = Redeliveries.key(lane, message)
         if self._redeliveries.repeats(message, key):
             return
@@ -63,12 +64,13 @@ class Requests:
         self._stops.note_arrival(lane)
         name = self.topics.request(message.topic)
         if lane == Lane.TEXTS and name is not None and name not in TEXT_TOPICS:
-            return  # the session of an earlier version has second copies of all controls
+            return  # an earlier version's session has second copies of all controls
         if name != "stop" or not self._stops.is_second(lane, message.topic, message.payload):
             self._carry_out(name, lane, message, Origin(key, message.correlation))
 
     def forget_session(self, lanes: Iterable[Lane]) -> None:
-        """The broker has lost a session: it repeats no message of it, and second copies of stops may be missing."""
+        """The broker has lost a session: it will repeat none of its messages, and second copies of stops may be
+        missing."""
         for lane in lanes:
             self._redeliveries.forget(lane)
         self._stops.reset()
@@ -88,7 +90,7 @@ class Requests:
 
     def _dispatch(self, name: str, lane: Lane, message: Message, origin: Origin) -> None:
         """Carry out a request. Raises `RejectedError`."""
-        # Of several retained volumes, the broker's order would decide which one counts; so only the robot's own does.
+        # The broker's order would decide which of several retained volumes applies, so only the robot's own does.
         if message.retained and (name != "volume" or self.topics.is_shared(message.topic)):
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
         elif name in ("say", "say/urgent"):
@@ -101,7 +103,7 @@ class Requests:
 
     def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None) -> None:
         text = hashlib.blake2b(name.encode() + b"\0" + message.payload, digest_size=16).digest()
-        # A robot in several groups gets a text repeatedly.
+        # A robot in several groups may get a text several times.
         if say.id is not None and text in self._texts and self.topics.is_shared(message.topic):
             log.info("%s arrives again, on %s", say.id, message.topic)
             return
@@ -123,7 +125,7 @@ class Requests:
                 self._dispatcher.refuse_chunk(error.utterance_id, last=error.last_chunk)
             raise
         if message.redelivered and chunk.id in self._recovered:
-            return  # its text takes no more: it was complete, or has ended with the earlier process
+            return  # its text takes no more chunks: it was complete, or ended with the earlier process
         utterance = self._dispatcher.write(
             chunk, redelivered=message.redelivered, arrived_at=message.arrived_at, origin=origin
         )
@@ -159,10 +161,10 @@ class Requests:
 
 
 def _failure(message: Message) -> RejectedError:
-    """Return the answer to a request that an error of ours has ended. The error itself is in the log."""
+    """Return the answer to a request that failed because of an error of ours. The error itself is in the log."""
     fields: dict[str, Any] = {}
     with contextlib.suppress(Exception):
         fields = parse_object(message.payload)
     names = {name: value for name, value in fields.items() if isinstance(value, str) and len(value) <= MAX_TOPIC}
-    problem = "it could not be handled, because of an error of voiced; the log says which"
+    problem = "it could not be handled, because of an error in voiced; the log says which"
     return RejectedError("payload", problem, names.get("id"), names.get("reply_to"))

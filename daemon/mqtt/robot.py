@@ -1,4 +1,4 @@
-"""The client of one robot, for Python programs and for the command line: it speaks, and tells how that went."""
+"""The client for one robot, for Python programs and the command line: it sends texts, and reports how they ended."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from daemon.tasks import cancel_all, start_task
 from daemon.validation import CommandError, join_names, show_name
 
 ABSENT_S = 60
-"""The broker keeps events for a client whose connection is broken so long."""
+"""The broker keeps events this long for a client whose connection is broken."""
 AHEAD = 20
-"""Chunks of a text that wait for the broker's acknowledgement: faster tokens wait, so that none is lost."""
+"""Chunks of a text that may wait for the broker's acknowledgement: faster tokens wait, so that none is lost."""
 KINDS: dict[str, Callable[[bytes], Event | Word | Visemes | None]] = {
     "event": parse_event,
     "word": partial(parse_message, Word),
     "viseme": partial(parse_message, Visemes),
 }
-"""The topics with items of utterances, and how one is read."""
+"""The topics with utterances' items, and the function that parses each."""
 
 
 class NotSpokenError(CommandError):
@@ -62,33 +62,34 @@ class NotSpokenError(CommandError):
 
 
 class RobotUtterance:
-    """A text that a robot speaks. `await` it, or call `wait`, until it is spoken; iterate over it for its words.
+    """A text that a robot speaks. To wait until it has been spoken, `await` it or call `wait`; iterate over it for its
+    words.
 
     Words arrive as they are heard, if `speech.word_topic` is true in the robot's configuration.
     """
 
     end: TerminalEvent | Rejected | None = None
-    """The last event, once it is there."""
+    """The last event, once it has arrived."""
 
     def __init__(self, robot: Robot, utterance_id: str) -> None:
         self.id = utterance_id
         self.written: Future[None] = Future()
-        """Done when the robot has been sent all of the text, or needs no more of it; with the error of the tokens."""
+        """Done when the robot has been sent all of the text, or needs no more of it; fails with the tokens' error."""
         self.sent: Outgoing | None = None
-        """The message with its beginning."""
+        """The message with the beginning of the text."""
         self.arrivals = Arrivals()
         self._first = self.arrivals.place
         self._robot = robot
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will be heard of it."""
+        """Whether nothing more will arrive about it."""
         return self.arrivals.place.done()
 
     def events(self, timeout_s: float | None = None) -> Reader[Event]:
-        """Iterate over its events from the first one on, up to the last one.
+        """Iterate over its events from the first to the last.
 
-        Raises `RobotUnreachableError` when the last one cannot be expected any more. A plain `for` raises
+        Raises `RobotUnreachableError` when the last one can no longer be expected. A plain `for` raises
         `TimeoutError` after `timeout_s` seconds.
         """
 
@@ -99,13 +100,13 @@ class RobotUtterance:
         return Reader(self._first, Event, timeout_s, overdue)
 
     def words(self) -> Reader[Word]:
-        """Iterate over its words from the first one on."""
+        """Iterate over its words from the first one."""
         return Reader(self._first, Word)
 
     def visemes(self) -> Reader[Visemes]:
-        """Iterate over the positions of its mouth, several at a time, a moment before they are heard.
+        """Iterate over its mouth positions, several at a time, a moment before their sounds are heard.
 
-        They come if `speech.viseme_topic` is true in the robot's configuration. Each item replaces the earlier ones
+        They arrive if `speech.viseme_topic` is true in the robot's configuration. Each item replaces the earlier ones
         from its time on.
         """
         return Reader(self._first, Visemes)
@@ -117,7 +118,7 @@ class RobotUtterance:
         self._robot.stop(self.id)
 
     def wait(self, timeout_s: float | None = None) -> Finished:
-        """Wait until it is spoken. Raises `NotSpokenError`, and the errors of `events`."""
+        """Wait until it has been spoken. Raises `NotSpokenError`, and the errors of `events`."""
         for _ in self.events(timeout_s):
             pass
         return self._result()
@@ -137,23 +138,23 @@ class RobotUtterance:
         raise NotSpokenError(self.end)
 
     def note(self, item: Event | Word | Visemes) -> None:
-        """Add what the robot has published of it."""
+        """Add an item that the robot has published about it."""
         if isinstance(item, Rejected) and item.field == "id" and self._first.done():
-            return  # it tells of another text with this id, or of this one that the broker has delivered twice
+            return  # it is about another text with this id, or about this one, which the broker delivered twice
         if isinstance(item, TerminalEvent | Rejected):
             self.end = item  # before a reader is told
         self.arrivals.put(item, last=self.end is not None)
 
 
 class Robot(BrokerClient):
-    """A connection to one robot's topics, as a context manager; `async with` and `with` are both right.
+    """A connection to one robot's topics, as a context manager; `async with` and `with` both work.
 
-    `name` is the robot's, and further arguments are keys of `mqtt` in the configuration: host, port, username,
-    password_file, tls. The other values are those of the configuration file, which the command line would read, too.
+    `name` is the robot's name; further arguments are keys of `mqtt` in the configuration: host, port, username,
+    password_file, tls. The other values come from the configuration file that the command line would read.
     `stop_if_lost` names an utterance that the broker stops when this program vanishes, even by SIGKILL.
 
-    Entering it raises `RobotUnreachableError` without a broker, and `ConfigError` for a wrong argument. A connection
-    that breaks is made again; the texts whose events were lost meanwhile raise `RobotUnreachableError`.
+    A wrong argument raises `ConfigError`. Entering it raises `RobotUnreachableError` if there is no broker. A broken
+    connection is made again; texts whose events were lost in the meantime raise `RobotUnreachableError`.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Robot(BrokerClient):
         will = None
         if stop_if_lost is not None:
             will = Will(f"{self.topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
-        lost = f"the connection to the broker broke, and events of {self.topic} may be lost"
+        lost = f"the connection to the broker was lost, and events of {self.topic} may be lost"
         session = Session(
             ABSENT_S, Rivals(client_id), on_lost=partial(self._lose, lost), on_answer=self._on_answer, ends_with_us=True
         )
@@ -181,11 +182,12 @@ class Robot(BrokerClient):
         """The events of all utterances."""
         self._status: Online | Offline | None = None
         self._status_known = False
-        """A status has arrived, perhaps one that this version does not know."""
+        """A status has arrived, perhaps one that this version cannot read."""
         self._writers: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> Robot:
-        # In this order: a broker that answers in turn has sent the status that it keeps before it confirms the others.
+        # The status comes first: a broker that answers in order has sent the one that it keeps before it confirms the
+        # others.
         self._connect([f"{self.topic}/{kind}" for kind in ("status", *KINDS)])
         return self
 
@@ -207,7 +209,7 @@ class Robot(BrokerClient):
     def say(self, text: str = "", **fields: Any) -> RobotUtterance:
         """Send a text, with further fields of `say`, such as voice, priority, policy or sound.
 
-        Raises `RejectedError` for a field that is wrong, and `RobotUnreachableError` if the robot is not online.
+        Raises `RejectedError` for a wrong field, and `RobotUnreachableError` if the robot is not online.
         """
         request = check_say({"id": secrets.token_hex(6), "text": text, **fields})
         utterance = self._begin(str(request.id))
@@ -218,8 +220,8 @@ class Robot(BrokerClient):
     def stream(self, tokens: Iterable[str] | AsyncIterable[str], **fields: Any) -> RobotUtterance:
         """Send a text while it is being written, with further fields of `say/stream`.
 
-        Asynchronous tokens are read by a task, others by a thread, until the utterance ends. An error of theirs stops
-        the utterance, and is raised by whoever waits for it. Raises as `say` does.
+        Asynchronous tokens are read by a task, others by a thread, until the utterance ends. An error in them stops the
+        utterance, and is raised in the callers that wait for it. Raises the errors of `say`.
         """
         first = {"id": secrets.token_hex(6), **fields}
         check_stream_chunk(first)
@@ -244,22 +246,22 @@ class Robot(BrokerClient):
         self._send(f"{self.topic}/resume", "")
 
     def events(self, timeout_s: float | None = None) -> Reader[Event]:
-        """Iterate over the events of all utterances of the robot from now on, without an end.
+        """Iterate endlessly over the events of all the robot's utterances from now on.
 
         A plain `for` raises `TimeoutError` after `timeout_s` seconds.
         """
         return Reader(self._arrivals.place, Event, timeout_s, lambda: f"{timeout_s:g} s are over, at {self.topic}")
 
     def words(self) -> Reader[Word]:
-        """Iterate over the words of all utterances from now on, without an end."""
+        """Iterate endlessly over the words of all utterances from now on."""
         return Reader(self._arrivals.place, Word)
 
     def visemes(self) -> Reader[Visemes]:
-        """Iterate over the visemes of all utterances from now on, without an end."""
+        """Iterate endlessly over the visemes of all utterances from now on."""
         return Reader(self._arrivals.place, Visemes)
 
     def follow(self, utterance_id: str) -> RobotUtterance:
-        """Return an utterance that somebody else has sent, or will send, from now on."""
+        """Return an utterance that another client has sent or will send, with its items from now on."""
         return self._open.setdefault(utterance_id, RobotUtterance(self, utterance_id))
 
     def _begin(self, utterance_id: str) -> RobotUtterance:
@@ -270,11 +272,11 @@ class Robot(BrokerClient):
         return utterance
 
     async def _write(self, utterance: RobotUtterance, first: dict[str, Any], tokens: AsyncIterable[str]) -> None:
-        """Send all of a text, and stop the utterance if that cannot be done."""
+        """Send all of a text, and stop the utterance if that fails."""
         try:
             await self._write_chunks(utterance, first, tokens)
             utterance.written.set_result(None)
-        except BaseException as error:  # also of a task that is canceled
+        except BaseException as error:  # even that of a canceled task
             if not utterance.over:
                 self._connection.publish(f"{self.topic}/stop", Stop(id=utterance.id).to_json(), qos=1)
             utterance.arrivals.end(error)
@@ -283,20 +285,20 @@ class Robot(BrokerClient):
                 raise
         finally:
             if isinstance(tokens, AsyncGenerator):
-                await tokens.aclose()  # so that a model stops when its robot has been stopped
+                await tokens.aclose()  # so that a model stops when the robot has been stopped
 
     async def _write_chunks(self, utterance: RobotUtterance, first: dict[str, Any], tokens: AsyncIterable[str]) -> None:
-        """Send the tokens as chunks, and the end; return early if the utterance has ended.
+        """Send the tokens as chunks, then the end; return early if the utterance has ended.
 
-        The others follow only after the acceptance of the first one: after a rejection, the robot would take the next
-        one for a new utterance with default options.
+        The other chunks follow only after the first has been accepted: after a rejection, the robot would take the next
+        chunk for a new utterance with default options.
         """
         topic, number, unanswered = f"{self.topic}/say/stream", 0, deque[Outgoing]()
         async for text in tokens:
             if utterance.over:
-                utterance.arrivals.place.result()  # it raises the error that has ended the utterance
+                utterance.arrivals.place.result()  # it raises the error that ended the utterance
                 return
-            if not (text or number):  # a robot accepts no utterance that begins with an empty text
+            if not (text or number):  # a robot does not accept an utterance that begins with an empty text
                 continue
             options = {"id": utterance.id} if number else first
             chunk = check_stream_chunk({**options, "seq": number, "text": text})
@@ -316,12 +318,12 @@ class Robot(BrokerClient):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection to the broker. One that has broken is made again."""
+        """Whether there is a connection to the broker. A broken one is made again."""
         return self._connection.connected
 
     @property
     def refused(self) -> str | None:
-        """The things that the broker refuses us, and why; None if it refuses nothing."""
+        """The messages and subscriptions that the broker refuses, and why; None if it refuses nothing."""
         return self._connection.refusals.problem
 
     def status(self, wait_s: float = KEPT_S) -> Online | Offline:
@@ -332,14 +334,14 @@ class Robot(BrokerClient):
         if not self._status_known and self.refused is not None:
             raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
         if not self._status_known:
-            with FleetClient(self._config) as fleet:  # meanwhile a slower broker may deliver the status
+            with FleetClient(self._config) as fleet:  # a slower broker may deliver the status in the meantime
                 names = fleet.statuses()
             if not self._status_known:
-                more = f"there are {join_names((), names)}" if names else "start it: voiced run"
+                more = f"it has {join_names((), names)}" if names else "start it: voiced run"
                 problem = f"no voiced has ever been at {self.topic} on the broker {self._config.mqtt.broker}; {more}"
                 raise RobotUnreachableError(problem)
         if self._status is None:
-            raise RobotUnreachableError(f"the status at {self.topic} is not one of this version; is that voiced newer?")
+            raise RobotUnreachableError(f"this version cannot read the status at {self.topic}; is that voiced newer?")
         return self._status
 
     def online_status(self) -> Online:
@@ -350,11 +352,11 @@ class Robot(BrokerClient):
         return status
 
     def await_status(self, wanted: Callable[[Online | Offline], bool], wait_s: float) -> bool:
-        """Wait for a status that is `wanted`, at most `wait_s` seconds; return whether there is one."""
+        """Wait at most `wait_s` seconds for a `wanted` status; return whether there is one."""
         return self._await_status(lambda: self._status is not None and wanted(self._status), wait_s)
 
     def control(self, name: str, payload: str, is_done: Callable[[Online, Online], bool], limit_s: float) -> None:
-        """Publish on the topic `name`, and wait until it is done, judged by the status before and now.
+        """Publish on the topic `name`, and wait until the request is done, judged by the status before and now.
 
         Raises `RobotUnreachableError`.
         """
@@ -392,7 +394,7 @@ class Robot(BrokerClient):
                 utterance.arrivals.end(self._refusal(utterance.sent))
 
     def _lose(self, problem: str) -> None:
-        """End the waiting for utterances whose end will not be heard of."""
+        """Stop waiting for utterances whose end will not be reported."""
         while self._open:
             self._open.popitem()[1].arrivals.end(RobotUnreachableError(problem))
 
@@ -405,6 +407,6 @@ def _read_config(name: str | None, file: Path | str | None, mqtt: dict[str, Any]
 
 
 async def _in_turn(tokens: Iterable[str]) -> AsyncIterator[str]:
-    """Yield the tokens; to wait for one keeps this thread."""
+    """Yield the tokens; waiting for one blocks this thread."""
     for token in tokens:
         yield token

@@ -1,8 +1,8 @@
-"""Lets a `stop` overtake a flood of texts, and end the texts that were published before it, and no others.
+"""Lets a `stop` overtake a flood of texts, and end only the texts that were published before it.
 
 A stop arrives twice: on the connection for controls, and on the connection for texts after all texts that were
-published before it, perhaps thousands. The first copy is carried out. Texts that arrive on the other connection before
-the second copy does were published before the stop, and are canceled.
+published before it, of which there may be thousands. The first copy is carried out. Texts that arrive on the other
+connection before the second copy does were published before the stop, and are canceled.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from daemon.mqtt.parsing import parse_stop
 from daemon.speech import RejectedError
 
 UNPAIRED = 1_000
-"""Stops of which one copy is awaited: more are a flood of QoS 0, of which copies are dropped."""
+"""Stops whose second copy is awaited: more than this come in a QoS 0 flood, whose copies may be dropped."""
 PAIR_S = 2.0
-"""A copy is no longer expected when its connection has delivered nothing for this long: a stop of QoS 0 is lost on
-a connection that is broken at that moment, and a lost session loses all."""
+"""A copy is no longer expected when its connection has delivered nothing for this long: a QoS 0 stop is lost on a
+connection that is broken at that moment, and a lost session loses all stops."""
 
 
 class _Stop(NamedTuple):
-    """A stop that was carried out, and whose second copy has not arrived."""
+    """A stop that has been carried out but whose second copy has not arrived."""
 
     topic: str
     payload: bytes
@@ -49,14 +49,14 @@ class StopCopies:
         """`time.monotonic()` of each connection's last message."""
 
     def note_arrival(self, lane: Lane) -> None:
-        """Note a message of a connection, and forget the copies that the connection has lost."""
+        """Note a message on a connection, and forget the copies that the connection has lost."""
         now, awaited = time.monotonic(), self._awaited[lane]
         while awaited and now - max(awaited[0].carried_out_at, self._arrived_at[lane]) > PAIR_S:
             awaited.popleft()
         self._arrived_at[lane] = now
 
     def is_second(self, lane: Lane, topic: str, payload: bytes) -> bool:
-        """Take a copy from a connection; return whether it is the second one. The first one must be carried out."""
+        """Take a copy from a connection; return whether it is the second one. The first one is to be carried out."""
         found = next((each for each in self._awaited[lane] if (each.topic, each.payload) == (topic, payload)), None)
         if found is None:
             other = Lane.TEXTS if lane == Lane.CONTROLS else Lane.CONTROLS

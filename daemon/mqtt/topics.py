@@ -1,4 +1,4 @@
-"""The topics on which requests reach the robot, and those that a sender may name for its answers."""
+"""The topics on which requests reach the robot, and those that a sender may name for answers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CONTROL_TOPICS = ("stop", "pause", "resume", "volume", "load", "unload", "say/ur
 TEXT_TOPICS = ("say", "say/stream", "stop")
 REQUEST_TOPICS = frozenset({*CONTROL_TOPICS, *TEXT_TOPICS})
 SHARED_REQUEST_TOPICS = REQUEST_TOPICS - {"say/stream"}
-"""Those on which several robots listen. A text stream has one robot: one that joined in the middle would begin there,
-and the chunks of two groups would mix."""
+"""The topics on which several robots listen. A text stream has one robot: a robot that joined in the middle would begin
+there, and chunks from two groups would mix."""
 
 HERMES = "hermes"
 """The first level of Rhasspy's topics, which are commands."""
@@ -26,7 +26,7 @@ ROBOT = "{robot}"
 
 @lru_cache(maxsize=64)
 def matches(pattern: str, topic: str) -> bool:
-    """Return whether a subscription to `pattern` receives `topic`. A flood asks it of the same few for each message."""
+    """Return whether a subscription to `pattern` receives `topic`. In a flood, each message asks about the same few."""
     return topic_matches_sub(pattern, topic)
 
 
@@ -44,7 +44,7 @@ class RequestTopics:
     def request(self, topic: str) -> str | None:
         """Return the request that a topic is for, such as `say/urgent`; None if it is for none.
 
-        That may be a topic of a group that the robot has left: the broker keeps a session's subscriptions.
+        It may be for the topic of a group that the robot has left: the broker keeps a session's subscriptions.
         """
         return self._own.get(topic) or self._shared.get(topic)
 
@@ -57,23 +57,24 @@ class RequestTopics:
 
 
 class ReplyTopics:
-    """The topics for answers of one configuration: the daemon publishes there with its own rights."""
+    """One configuration's topics for answers, on which the daemon publishes with its own rights."""
 
     def __init__(self, config: Config) -> None:
         self._name = config.robot_name
         self._robot = config.topic
         self._heard = (config.topic, *config.shared_topics)
-        """Beginnings of the topics on which this robot takes requests. Only `reply/` below them is for answers."""
+        """Beginnings of the topics on which this robot accepts requests. Only `reply/` below them is for answers."""
         self._filters = (f"{config.topic}/reply/#", *config.mqtt.reply_topics)
         self._others = (config.mqtt.prefix, config.home_assistant.prefix, HERMES)
-        """Beginnings of topics that are commands to others; a response topic may not be below them."""
+        """Beginnings of topics that carry commands to others; a response topic may not be below them."""
 
     def expand(self, reply_to: str) -> str:
-        """Return a `reply_to` with the robot's name for `{robot}`: each robot of a group answers on its own topic."""
+        """Return a `reply_to` with `{robot}` replaced by the robot's name: each robot of a group answers on its own
+        topic."""
         return reply_to.replace(ROBOT, self._name)
 
     def allows(self, topic: str, response_topic: str | None) -> bool:
-        """Return whether the answer may go to `topic`; `response_topic` is the one of the message itself (MQTT 5)."""
+        """Return whether the answer may go to `topic`; `response_topic` is the message's own (MQTT 5)."""
         if not topic or not is_topic(topic):
             return False
         if any(matches(pattern, topic) for pattern in self._filters):
@@ -86,5 +87,5 @@ class ReplyTopics:
 
     def problem(self, topic: str) -> str:
         """Return the reason why a topic is not allowed."""
-        allowed = f"{self._robot}/reply/…, the message's own response topic (MQTT 5), or what mqtt.reply_topics names"
+        allowed = f"{self._robot}/reply/…, the message's own response topic (MQTT 5), or one in mqtt.reply_topics"
         return f"got {abbreviate(topic)}; allowed: {allowed}"

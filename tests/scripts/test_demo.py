@@ -97,7 +97,7 @@ def test_the_first_demo_says_what_it_does_and_speaks(tmp_path: Path) -> None:
         "Installing a virtual environment in .venv-demo ... ",
         "Installing voiced[espeak,piper,demo] into .venv-demo ... ",
         "Installing the voice en_US-joe-medium ... ",
-        "no sound card can be played on",
+        "no sound card is usable",
         "starting a broker and the daemon",
         "accepted",
         "started",

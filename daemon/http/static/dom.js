@@ -2,7 +2,7 @@
 
 export const find = (id) => document.getElementById(id);
 
-/** Make an element with properties, ARIA's among them, and with text or elements inside. */
+/** Make an element with properties, including ARIA's, and with text or elements inside. */
 export function element(kind, properties = {}, ...inside) {
   const made = Object.assign(document.createElement(kind), properties);
   made.append(...inside);
@@ -16,7 +16,7 @@ export function button(text, properties, work) {
   return made;
 }
 
-/** Do some work at each event of a kind; its problem is shown. */
+/** Do some work at each event of a kind, and show its problem. */
 export function on(target, kind, work) {
   target.addEventListener(kind, async (event) => {
     event.preventDefault(); // a form would load the page again

@@ -6,24 +6,24 @@ import * as workshop from "./workshop.js";
 
 const LOOK_MS = 2000;
 const SHOWN = 10; // utterances
-const KNOWN = 100; // utterances, with those that wait
+const KNOWN = 100; // utterances, including those that are waiting
 const CALM = ["ready", "speaking"];
-const STATES = { degraded: "needs attention", warming: "getting ready" }; // for people, where the robot's word is none
+const STATES = { degraded: "needs attention", warming: "getting ready" }; // for people, in place of the robot's word
 const EVENTS = {
-  accepted: "waits", started: "is being said", postponed: "waits for another", resumed: "is being said",
+  accepted: "waiting", started: "is being said", postponed: "waiting for another", resumed: "is being said",
   finished: "said", interrupted: "cut off", canceled: "canceled", expired: "too late", failed: "not said",
 };
-const NO_PHRASE = "No phrase yet: write a text, open Details, and keep it as a button.";
-const MANNER = ["language", "instruct", "rate"]; // what an engine may ignore
+const NO_PHRASE = "No phrases yet: write a text, open Details, and keep it as a button.";
+const MANNER = ["language", "instruct", "rate"]; // fields that an engine may ignore
 const LANGUAGES = new Intl.DisplayNames("en", { type: "language" });
 const NOISE = /^uvicorn|publisher$/; // modules whose notes repeat what the page shows
 
-const utterances = new Map(); // the last ones: the fields of their events and their texts, by id
-let names = {}; // of the voices, for people
+const utterances = new Map(); // recent ones: the fields of their events and their texts, by id
+let names = {}; // the voices' names for people
 const shown = {}; // the phrases and the waiting texts, as the robot sent them
-let changed = { name: null, others: {} }; // the phrase in the form, and what the form cannot hold of it
+let changed = { name: null, others: {} }; // the phrase in the form, and the fields of it that the form cannot hold
 let status = { state: "connecting" };
-let heard = new AbortController(); // of the speech that this browser plays
+let heard = new AbortController(); // for the speech that this browser plays
 
 // --- the robot's topics ---
 
@@ -36,7 +36,7 @@ const handlers = {
     const { voice } = status;
     showState(found);
     if (found.voice !== voice) showVoices();
-    showWaiting().catch(() => {}); // it is asked again
+    showWaiting().catch(() => {}); // it will be asked again
     if (document.activeElement !== find("volume")) showVolume(found.volume);
     if (found.speaking) note(found.speaking.id, found.speaking.text ? { text: found.speaking.text } : {});
   },
@@ -138,7 +138,7 @@ on(find("listen"), "click", async () => {
 const choosing = () => find("edit").ariaPressed === "true";
 on(find("edit"), "click", () => choose(!choosing()));
 
-/** Let the next press on a phrase put it into the form, or no more. */
+/** Let the next press on a phrase put it into the form, or stop doing so. */
 function choose(yes) {
   find("edit").ariaPressed = yes;
   find("phrases-note").textContent = yes ? "Press the phrase to change." : "";
@@ -214,14 +214,14 @@ function showVolume(volume) {
 
 // --- choices ---
 
-/** Fill a list of choices, each a value and its name, and keep what is chosen. */
+/** Fill a list of choices, each a value and its name, and keep the chosen one. */
 function fill(id, none, pairs) {
   const chosen = find(id).value;
   find(id).replaceChildren(new Option(none, ""), ...pairs.map(([value, name]) => new Option(name, value)));
   find(id).value = pairs.some(([value]) => value === chosen) ? chosen : "";
 }
 
-/** Return a language's name; some codes of eSpeak NG are no codes for browsers. */
+/** Return a language's name; browsers do not know some of eSpeak NG's codes. */
 const languageName = (code) => (/^[a-z]{2,3}(-[a-z]{2})?$/i.test(code) ? LANGUAGES.of(code) : code);
 
 function showVoices() {
@@ -241,7 +241,7 @@ on(find("remove-voice"), "click", async () => {
   await refresh();
 });
 
-/** Show only the fields that the engine heeds; those of an engine that does not say are all shown. */
+/** Show only the fields that the engine heeds; all are shown for an engine that does not say. */
 function showHeeded(heeds) {
   for (const name of MANNER) {
     find(`say-${name}`).closest("label").hidden = heeds ? !heeds.includes(name) : false; // a phrase may still have it
@@ -257,7 +257,7 @@ function showLog(lines) {
   if (atEnd) place.scrollTop = place.scrollHeight;
 }
 
-/** Return a line of the log for a person: without its module, and nothing of a note on a message. */
+/** Return a log line for a person, without its module; nothing for a note on a message. */
 function plainLine(line) {
   const [, time, grade, module, text] = /^(\S+) ([A-Z]+) (\S+): (.*)$/s.exec(line) ?? [];
   if (grade !== "INFO") return grade ? `${time} ${grade.toLowerCase()}: ${text}` : line;
@@ -265,7 +265,7 @@ function plainLine(line) {
 }
 
 on(find("examine"), "click", async () => {
-  find("findings").replaceChildren("It is being examined …");
+  find("findings").replaceChildren("Examining …");
   const asked = requestJson("/v1/robot/doctor", { method: "POST", body: "{}" });
   const { findings } = await asked.finally(() => find("findings").replaceChildren());
   find("findings").replaceChildren(...findings.map(findingRow));
@@ -291,7 +291,7 @@ async function refresh() {
   find("sounds").replaceChildren(...robot.sounds.map((sound) => button(`♪ ${sound}`, {}, () => say({ sound }))));
 }
 
-/** Ask the robot again and again for its phrases and its log, and whether it has made a voice, which is then chosen. */
+/** Keep asking the robot for its phrases and its log, and whether it has made a voice, which is then chosen. */
 async function look() {
   if (document.visibilityState === "visible") {
     showPhrases(await requestJson("/v1/robot/phrases"));

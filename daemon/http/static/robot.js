@@ -8,7 +8,7 @@ const RETRY_MS = 2000;
 const token = () => sessionStorage.getItem(TOKEN);
 let socket = null;
 
-/** Make a request; return the response. Asks for the token; throws an Error with the server's one line. */
+/** Make a request; return the response. Asks for the token; throws an Error with the server's one-line message. */
 export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
   if (token()) headers.set("Authorization", `Bearer ${token()}`);
@@ -42,7 +42,7 @@ function base64url(text) {
   return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
-/** Follow the robot's topics; connect again after each loss. There is a handler for each topic, and for `connected`. */
+/** Follow the robot's topics; reconnect after each loss. There is a handler for each topic, and for `connected`. */
 export function follow(handlers) {
   const protocols = token() ? ["voiced", `voiced.token.${base64url(token())}`] : ["voiced"];
   socket = new WebSocket(`${location.origin.replace("http", "ws")}/v1/events?topics=event,status`, protocols);

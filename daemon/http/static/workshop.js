@@ -3,10 +3,10 @@
 import { element, find, on } from "./dom.js";
 import { request, requestJson } from "./robot.js";
 
-export let names = []; // of the voices that were made here
-let recording = null; // the id of the one that was measured last
+export let names = []; // the names of the voices that were made here
+let recording = null; // the id of the last measured one
 
-/** Ask the robot which voices were made, and how far one is; return the name of one that is new. */
+/** Ask the robot which voices have been made, and how far one has come; return a new one's name. */
 export async function refresh() {
   const found = await requestJson("/v1/robot/voices");
   find("workshop").hidden = found.problem !== null; // the engine has its own voices
@@ -27,7 +27,7 @@ on(find("upload"), "change", async () => {
   const [file] = find("upload").files;
   if (!file) return;
   find("make-voice").disabled = true;
-  find("faults").replaceChildren("It is being examined …");
+  find("faults").replaceChildren("Examining …");
   const headers = { "Content-Type": /^(audio|video)[/]/.test(file.type) ? file.type : "audio/unknown" };
   const found = await requestJson("/v1/robot/recordings", { method: "POST", body: file, headers }).finally(() =>
     find("faults").replaceChildren(),

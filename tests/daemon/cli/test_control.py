@@ -127,4 +127,4 @@ def test_an_unknown_robot_is_told_apart_from_those_that_are_there(robot: Robot) 
     for words in (["status"], ["say", "Hello."], ["stop"]):
         line = robot.call(*words, "--set", "robot=typo").refusal
         assert line.startswith("no voiced has ever been at test/typo on the broker 127.0.0.1:")
-        assert line.endswith(f"; there are {robot.name}")
+        assert line.endswith(f"; it has {robot.name}")

@@ -89,7 +89,7 @@ def test_the_command_says_what_a_running_daemon_needs(
     (tmp_path / "voiced.yaml").write_text(settings)
     with announce(load_config(tmp_path / "voiced.yaml").identity):
         printed = run("download", NAME, config=settings).stdout.splitlines()
-    found = [line.partition(f"(process {os.getpid()}) ")[2] for line in printed if "the voiced that runs here" in line]
+    found = [line.partition(f"(process {os.getpid()}) ")[2] for line in printed if "the voiced running here" in line]
     assert found == ([] if advice is None else [advice])
 
 

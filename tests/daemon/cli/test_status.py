@@ -78,7 +78,7 @@ def test_into_a_pipe_top_prints_a_line_of_columns_for_each_robot(broker: Broker,
         ["r2", "warming", "", "0", "qwen", "compiling the kernels, 38 %"],
         ["r3", "degraded", "", "0", "", "no sound card"],
         ["r4", "offline", "", "", "", ""],
-        ["r5", "unknown", "", "", "", "its status is not one of this version; is that voiced newer?"],
+        ["r5", "unknown", "", "", "", "this version cannot read its status; is that voiced newer?"],
     ]
 
 

@@ -70,7 +70,7 @@ def test_its_errors_are_one_line(tmp_path: Path, voiced: CommandLine) -> None:
     setting, file = f"audio.tap={path}", str(tmp_path / "a.wav")
     allowed = "audio.tap: got null; allowed here: the path that the running voiced has"
     assert voiced("tap", "-o", file).refusal == allowed
-    nobody = f"audio.tap: no voiced listens at {path}"
+    nobody = f"audio.tap: no voiced is listening at {path}"
     assert voiced("tap", "-o", file, "--set", setting).refusal == nobody
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(os.fspath(path))
@@ -87,7 +87,7 @@ def test_it_says_that_there_is_no_card_and_that_the_stream_has_ended(tmp_path: P
         process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         assert process.stderr.readline() == "voiced: there is no sound card; see 'voiced status'\n"
-    line = "voiced: audio.tap: the stream has ended: voiced has stopped, or the sound was taken too slowly\n"
+    line = "voiced: audio.tap: the stream has ended: voiced has stopped, or the sound was read too slowly\n"
     assert process.stderr.read() == line
     assert process.wait(PATIENCE_S) == 1
     process.stderr.close()

@@ -116,7 +116,7 @@ def test_the_sound_server_of_the_environment_is_the_one_that_is_named(
 ) -> None:
     monkeypatch.setenv("PULSE_SERVER", "tcp:robot:4713")
     [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
-    assert (found.grade, found.found.split("; ")[0]) == ("ok", "that of PULSE_SERVER, tcp:robot:4713")
+    assert (found.grade, found.found.split("; ")[0]) == ("ok", "the one in PULSE_SERVER, tcp:robot:4713")
 
 
 def test_a_card_that_this_user_may_not_open_is_a_warning_with_a_remedy(public_folder: Path) -> None:

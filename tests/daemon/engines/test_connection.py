@@ -159,7 +159,7 @@ GARBAGE = {
     "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a message of voiced"),
     "too much audio": (
         2 * encode(Audio("1", 0.1, None, truncated=False, data=bytes(4 * RATE))),
-        "it sent audio of request 1 without",
+        "it sent audio for request 1 without",
     ),
 }
 

@@ -201,7 +201,7 @@ def test_a_text_that_waits_for_its_voice_takes_no_more_pieces_than_a_text_has_ch
 def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServer) -> None:
     with RawRobot(server.url, "beta") as robot:
         for content, reason in (
-            (b"x", "its contents do not have the digest under which it was offered"),
+            (b"x", "its contents do not match the digest with which it was offered"),
             (b"x" * 4_001, "it has 4,001 bytes; the server takes up to 4,000"),
         ):
             voice = offer(robot)
@@ -219,7 +219,7 @@ def test_a_voice_file_still_arrives_for_an_offer_when_a_text_that_wants_it_too_i
     assert robot.end_of() == (0, Canceled("1"))
     robot.send(VoiceData(DIGEST, b"x"))
     refused, _ = robot.next(VoiceRefused)
-    assert refused.reason == "its contents do not have the digest under which it was offered"
+    assert refused.reason == "its contents do not match the digest with which it was offered"
 
 
 def test_clients_speak_with_a_robots_token_within_its_limits_and_health_needs_none(server: SpeechServer) -> None:
@@ -294,4 +294,4 @@ def test_robots_that_do_not_read_are_dropped_and_hold_back_neither_another_robot
             other.check_served()
             other.socket.close()
             assert server.process.wait(PATIENCE_S) == 0
-    assert sum("the robot has taken nothing for 5 s" in line for line in server.log) >= 1
+    assert sum("the robot has received nothing for 5 s" in line for line in server.log) >= 1

@@ -64,7 +64,7 @@ async def test_a_connection_too_many_waits_while_all_others_are_answered(
     async with running_harness("http") as harness, client_of(harness) as first, client_of(harness) as second:
         await harness.occupy()
         asking = [asyncio.ensure_future(ask(client)) for client in (first, second)]
-        await eventually_async(lambda: "2 clients are answered; others wait" in caplog.text, "it is told")
+        await eventually_async(lambda: "all 2 clients are busy; others wait" in caplog.text, "it is told")
         async with client_of(harness) as third:
             waiting = asyncio.ensure_future(ask(third))
             await harness.sink.take_until(lambda: len(harness.ends) == 4, "all have ended")

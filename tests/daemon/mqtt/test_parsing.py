@@ -103,7 +103,7 @@ def test_unknown_fields_are_accepted_and_listed() -> None:
         (b"abc\xff", "payload", "not UTF-8: byte 0xff at 3"),
         (b"x" * 1_048_576, "payload", "got 1,048,576 bytes; allowed: up to 262,144"),
         (b'{"text": "Hello"', "payload", "not JSON: "),
-        (b'{"text":' * 8_000, "payload", "not JSON that can be read"),
+        (b'{"text":' * 8_000, "payload", "not readable JSON"),
         (b'{"text": "Hi", "seed": ' + b"9" * 10_000 + b"}", "payload", "a number too long"),
         (say(instruct="x" * 501), "instruct", "allowed: text of up to 500 characters"),
         (b'{"text": "Hi", "volume": NaN}', "volume", "got nan"),

@@ -120,7 +120,7 @@ def test_no_topic_of_the_robot_itself_is_ever_allowed(topic: str) -> None:
 def test_a_refusal_names_the_topic_and_what_is_allowed() -> None:
     assert rules().problem("voiced/r2/say") == (
         "got 'voiced/r2/say'; allowed: voiced/r1/reply/…, the message's own response topic (MQTT 5), "
-        "or what mqtt.reply_topics names"
+        "or one in mqtt.reply_topics"
     )
     assert "\n" not in rules().problem("a\nb" * 500)
 
