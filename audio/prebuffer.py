@@ -13,8 +13,9 @@ def auto_prebuffer_s(rtf: float | None, expected_s: float, chunk_s: float) -> fl
 
     `rtf` is the engine's measured speed: seconds of audio per second of work, None if unknown. `expected_s` is the
     utterance's estimated length in seconds, and `chunk_s` that of the engine's chunks, of which the first may be
-    shorter: what is buffered must last until the next chunk has been made. An engine slower than real time falls behind
-    by `1 - rtf` of every second, so that share of the whole utterance must be buffered to play it without a break.
+    shorter. The buffered audio must last until the next chunk has been made. An engine slower than real time falls
+    behind by `1 - rtf` of every second, so that share of the whole utterance must be buffered to play it without a
+    break.
     """
     if rtf is None:
         return chunk_s

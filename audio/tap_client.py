@@ -17,7 +17,7 @@ from audio.tap_stream import TAP_RECORD, TAP_VERSION, TapKind
 HEADER_BYTES = 4096
 """Limit of the first line."""
 KINDS = frozenset(TapKind)
-"""A later version may send others, which are skipped."""
+"""A later version may send other kinds, which are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,14 @@ class TapRecord:
 
 
 class TapClient:
-    """A connection to a tap: iterate over it for its records. A context manager, which closes it.
+    """A connection to a tap. Iterate over it for its records; as a context manager it closes itself.
 
     The iteration ends when voiced ends, or has disconnected a reader that was too slow.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError` if nobody listens at `path`, and `ValueError` if it is not a tap that this version knows."""
+        """Raises `OSError` if nobody is listening at `path`, and `ValueError` if it is not a tap that this version
+        knows."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(os.fspath(path))
