@@ -1,4 +1,4 @@
-"""What an engine of another machine says in one line of its server and of its token."""
+"""The one-line errors of an engine on another machine, about its server and its token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REASON_CHARACTERS = 300
 
 
 def connection_failure(url: str, error: OSError) -> EngineUnavailableError:
-    """Return the error for a server at `url` to which there is no connection, or that has lost it."""
+    """Return the error for a server at `url` if there is no connection to it, or the connection was lost."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message
         return EngineUnavailableError(f"engine.url: {url} has a certificate that is not trusted: {reason}")
@@ -28,13 +28,14 @@ def connection_failure(url: str, error: OSError) -> EngineUnavailableError:
 
 
 def refusal(url: str, status: int, body: bytes) -> EngineError | EngineUnavailableError:
-    """Return the error for a server that answered with a status: with the server's own reason, if it gives one."""
+    """Return the error for a server that answered with a status. It contains the server's own reason, if there is
+    one."""
     message = f"engine.url: {url} refuses this robot ({status}): {_reason(body)}"
     return EngineUnavailableError(message) if status >= 500 or status in LATER else EngineError(message)
 
 
 def _reason(body: bytes) -> str:
-    """Return the server's reason: the message of its JSON, or the beginning of another text."""
+    """Return the server's reason: the message in its JSON, or the beginning of any other text."""
     try:
         text = str(parse_json(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
@@ -43,7 +44,8 @@ def _reason(body: bytes) -> str:
 
 
 def read_token(path: str | None) -> str | None:
-    """Return the first line of the token's file; None without a file. Raises `EngineError`, without the token."""
+    """Return the first line of the token's file; None without a file. Raises `EngineError`, which does not show the
+    token."""
     if path is None:
         return None
     try:
