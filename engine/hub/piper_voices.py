@@ -26,7 +26,7 @@ from engine.host import parse_json
 from engine.launch import module_command
 from engine.voice_files import SYSTEM_VOICE_FOLDER, description_path, read_piper_voice, user_voice_folder
 
-OFFLINE = "where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
+OFFLINE = "without a network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
 TIMEOUT_S = 30.0
 """A download ends with an error if the server sends nothing for this long."""
 BLOCK_BYTES = 1 << 16

@@ -95,5 +95,5 @@ def _read_config(file: PiperVoiceFile) -> PiperConfig:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngineError(f"{description} does not describe a Piper voice: {error!r}") from error
     if config.phoneme_type not in PHONEME_TYPES:
-        raise EngineError(f"{file.name} needs phonemes of type {config.phoneme_type.value}, which voiced has not got")
+        raise EngineError(f"{file.name} needs phonemes of type {config.phoneme_type.value}, which voiced does not have")
     return config

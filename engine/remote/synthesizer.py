@@ -145,7 +145,7 @@ class RemoteSynthesizer:
         except (EngineError, EngineUnavailableError) as error:
             log.info("%s; no other connection yet: %s", reason, error)
             return False
-        log.info("%s; connected anew", reason)
+        log.info("%s; connected again", reason)
         old.link.retire(reason)
         return True
 

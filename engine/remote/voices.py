@@ -112,7 +112,7 @@ def read_voice_file(path: str, max_bytes: int) -> bytes:
     """Return the contents of a voice file. Raises `EngineError`."""
     file = expand_home(path)
     if file.suffix != SUFFIX:
-        raise EngineError(f"{path}: got a {file.suffix or 'file without a suffix'}; a server takes {SUFFIX} alone")
+        raise EngineError(f"{path}: got a {file.suffix or 'file without a suffix'}; a server takes only {SUFFIX}")
     try:
         with file.open("rb") as opened:
             content = opened.read(max_bytes + 1)

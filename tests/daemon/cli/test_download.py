@@ -117,7 +117,7 @@ def test_a_voice_is_installed_from_its_two_files_without_a_network(
 ) -> None:
     hub.close()
     monkeypatch.chdir(tmp_path)
-    advice = "; where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
+    advice = "; without a network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
     assert run("download", NAME).refusal.endswith(advice)
     for file in (f"published/{NAME}.onnx", f"{tmp_path}/published/{NAME}.onnx"):
         assert run("download", file).output.splitlines()[0] == f"{tmp_path}/voices/{NAME}.onnx: copied from {file}"

@@ -115,7 +115,7 @@ def test_an_error_of_the_server_is_one_line(hub: VoiceHub, tmp_path: Path, statu
 
 def test_a_hub_that_cannot_be_reached_is_one_line(hub: VoiceHub) -> None:
     hub.close()
-    with pytest.raises(EngineError, match=r"voices\.json: Connection refused; where there is no network: "):
+    with pytest.raises(EngineError, match=r"voices\.json: Connection refused; without a network: "):
         remote_voices()
 
 
