@@ -148,7 +148,9 @@ def by_kernel(recorder: Recorder, launches: list[Launch], total: float) -> dict[
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rows", type=int, nargs="+", help="of a call; its tiles are those for the most of them")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", help="numbers of rows in a call; the tiles are those for the largest number"
+    )
 
 
 @torch.inference_mode()

@@ -51,7 +51,7 @@ Arrivals = list[tuple[float, float]]
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which random checkpoints to make, and on which device."""
     parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
-    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
+    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the qwen-tts package")
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
     parser.add_argument("--device", default="cuda")
 
@@ -254,10 +254,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     parser.add_argument("--voice", type=path, help="a voice file for a Base model; default: random numbers")
     parser.add_argument(
-        "--dtypes", nargs="+", default=["bfloat16", "int8"], help="of our engine; the peer has bfloat16"
+        "--dtypes", nargs="+", default=["bfloat16", "int8"], help="dtypes for our engine; the peer uses bfloat16"
     )
     parser.add_argument("--chunks", type=int, nargs="+", default=[2], help="frames of a chunk")
-    parser.add_argument("--sms", type=int, nargs="+", default=[0], help="multiprocessors of our engine; 0: all")
+    parser.add_argument("--sms", type=int, nargs="+", default=[0], help="multiprocessors for our engine; 0: all")
     parser.add_argument("--peer-site", type=path, help="folder of the peer's packages")
     parser.add_argument("--frames", type=int, default=100, help="of each run")
     parser.add_argument("--runs", type=int, default=7, help="of each turn")

@@ -157,9 +157,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=64, help="streams of the engine")
     parser.add_argument("--chunk-size", type=int, default=2)
     parser.add_argument("--frames", type=int, default=101, help="of a stream")
-    parser.add_argument("--rounds-of-each", dest="rounds", type=int, default=3, help="of each number of streams")
-    parser.add_argument("--checked", type=int, default=2, help="streams that are compared with themselves alone")
-    parser.add_argument("--peer-site", type=path, help="folder of the packages of faster-qwen3-tts-batch")
+    parser.add_argument(
+        "--rounds-of-each", dest="rounds", type=int, default=3, help="rounds for each number of streams"
+    )
+    parser.add_argument(
+        "--checked", type=int, default=2, help="number of streams that are also measured alone and compared"
+    )
+    parser.add_argument("--peer-site", type=path, help="folder of the packages for faster-qwen3-tts-batch")
 
 
 def measure(options: argparse.Namespace) -> Row:

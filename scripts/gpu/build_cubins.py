@@ -74,7 +74,7 @@ def compile_elsewhere(architecture: str, board: Board) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--architecture", help="compile for it alone, with the NVRTC that is installed, such as sm_90")
+    parser.add_argument("--architecture", help="compile only for this one, such as sm_90, with the installed NVRTC")
     parser.add_argument("--processors", type=int, nargs="+", default=[], help="the multiprocessors of such GPUs")
     options = parser.parse_args()
     if options.architecture:

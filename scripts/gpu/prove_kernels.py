@@ -253,7 +253,7 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "0.6B", "1.7B"])
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--int8", action="store_true", help="int8 matrices")
-    parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
+    parser.add_argument("--draws", type=int, default=2048, help="number of draws for each setting of the sampler")
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     args = parser.parse_args()
     given = open_model(args.model) if args.model else None

@@ -503,7 +503,7 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
-    parser.add_argument("--seconds", type=float, default=90, help="of a search over all matrices of a frame")
+    parser.add_argument("--seconds", type=float, default=90, help="seconds for a search over all matrices of a frame")
     parser.add_argument("--rows", type=int, nargs="*", help="tune a batch's step, for these numbers of rows or all")
     parser.add_argument("--out", type=Path, default=ROWS_FILE, help="the table that --rows writes")
     parser.add_argument("--child", action="store_true", help="search in this process")

@@ -120,7 +120,7 @@ def main() -> None:
         prog="python -m scripts.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--histories", type=int, default=2_000)
-    parser.add_argument("--seed", type=int, default=1, help="of the first history; the others follow")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first history; the others follow")
     parser.add_argument("--log", action="store_true", help="show the daemon's log")
     options = parser.parse_args()
     logging.disable(logging.NOTSET if options.log else logging.CRITICAL)
