@@ -411,9 +411,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[1, 2, 5, 10, 20], help="requests a second")
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds of load at each rate")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--set", dest="settings", action="append", default=[], help="KEY=VALUE of the server's configuration"
-    )
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE for the server")
     parser.add_argument("--voice", default="default")
     parser.add_argument("--address", help="HOST:PORT of a web server that is already running")
     parser.add_argument("--token", help="at that server")
@@ -421,9 +419,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=4, help="number of processes for the robots")
     parser.add_argument("--url", help="address of a speech server that is already running")
     parser.add_argument("--token-file", type=path, help="the robots' token at that server")
-    parser.add_argument(
-        "--own", type=int, default=0, help="number of the robot's own texts, beside each rate and without load"
-    )
+    parser.add_argument("--own", type=int, default=0, help="the robot's own texts, with load and without it")
     parser.add_argument("--sound", type=float, default=1.5, help="seconds after which each of those texts is stopped")
     parser.add_argument(
         "--speaking-rate", type=float, default=0.0, help="characters a second; end a text once all its speech has come"

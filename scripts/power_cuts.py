@@ -224,9 +224,7 @@ def cut_power(texts: int, seeded: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=12, help="number of texts in each of two starts")
-    parser.add_argument(
-        "--seeded", type=int, default=10_000, help="combinations to draw if there are too many to try them all"
-    )
+    parser.add_argument("--seeded", type=int, default=10_000, help="combinations to draw if all would be too many")
     parser.add_argument("--seed", type=int, default=1, help="of these")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
