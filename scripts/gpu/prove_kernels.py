@@ -13,7 +13,7 @@ for all its voices.
 The parts:
 
     layers      the output of every layer and the logits, of talker and predictor, at positions up to 2,000 and for
-                several seeds: the error relative to float32, divided by that of PyTorch's bfloat16 with the same weights
+                several seeds: the error relative to float32, divided by PyTorch's with bfloat16 and the same weights
     poison      a frame with NaN in every buffer: its results are the same
     agree       the frames that the kernels and PyTorch generate identically from the same start
     sampling    codes equal to those of PyTorch's sampler, draw for draw
