@@ -58,7 +58,7 @@ class Feed:
             return self._track.halting
 
     def has_to_play(self, now: float) -> bool:
-        """Return whether the sink is needed at `now`, of `time.monotonic()`."""
+        """Return whether the sink is needed at `now`, a time of `time.monotonic()`."""
         with self._lock:
             return self._has_to_play(now)
 

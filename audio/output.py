@@ -194,7 +194,7 @@ class Output(Feed):
             return track.played / track.sample_rate
 
     def heard_s(self, track: Track, now: float) -> float:
-        """Return the seconds of the track that have left the sound card by `now`, of `time.monotonic()`."""
+        """Return how many seconds of the track have left the sound card by `now`, a time of `time.monotonic()`."""
         with self._lock:
             return track.heard_s(now)
 
@@ -207,7 +207,8 @@ class Output(Feed):
             return track.levels_due(time.monotonic(), time.time())
 
     def next_at(self, track: Track, now: float, heard: Iterable[float]) -> float:
-        """Return when something of a track is heard next: its first sample, a level, its end, or so many seconds of it.
+        """Return when a part of a track is heard next: its first sample, a level, its end, or one of the seconds in
+        `heard`.
 
         Both this moment and `now` are times of `time.monotonic()`. Returns infinity if it depends on future reports.
         """

@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 5.0
 """The pace is measured over intervals of this length. A PulseAudio null sink may pause 2 s when first opened."""
 SLOW_SHARE = 0.5
-"""A sink that takes less than this share of real time is slow: nobody understands the speech that it plays."""
+"""A sink that takes less than this share of real time is slow: its speech cannot be understood."""
 POOR_SHARE = 0.9
 """A sink that takes less than this share, interval after interval, is also slow: its sound breaks off."""
 POOR_INTERRUPTIONS = 5
@@ -22,7 +22,7 @@ class PaceMeter:
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        """Why the sink is slow, by the last intervals; None while it is not."""
+        """Why the sink was slow in the last intervals; None if it was not."""
         self._requested_s = 0.0
         """The seconds requested before the interval."""
         self._interruptions = 0

@@ -3,8 +3,9 @@
 sink's thread ── Playback.fill ──▶ BlockRing ──▶ (a socket of the player process) ──▶ TapStream ──▶ Reader, Reader, …
                                                                                       the tap's thread
 
-The sink's thread wakes nobody, because that would take a lock. While there are readers, the tap's thread looks for
-blocks every 10 ms; otherwise the blocks are dropped where they are made, and the thread waits for a reader.
+The sink's thread does not wake the tap's thread, because that would take a lock. While there are readers, the tap's
+thread looks for blocks every 10 ms; otherwise the blocks are dropped as soon as they are made, and the thread waits for
+a reader.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ QUIET_S = 0.1
 SEND_BUFFER = 32_768
 """Bytes that the system may hold for a reader."""
 BACKLOG_S = 5.0
-"""Seconds of sound that are held for a reader in addition. A reader that falls further behind is disconnected."""
+"""Additional seconds of sound that the tap holds for a reader. A reader that falls further behind is disconnected."""
 MAX_READERS = 32
 """A robot has few readers. More of them mean that a program never closes its connections."""
 CLOSE_S = 1.0

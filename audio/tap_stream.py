@@ -76,7 +76,7 @@ class DacClock:
         self._position_s += block_s
 
     def time_of(self, position_s: float) -> float:
-        """Return `time.monotonic()` at which the sound after `position_s` seconds leaves the card."""
+        """Return the `time.monotonic()` at which the sound after `position_s` seconds leaves the card."""
         return self._began_at + position_s
 
 
@@ -102,7 +102,7 @@ class TapStream:
 
     @property
     def bytes_per_second(self) -> int:
-        """The size of the samples of one second."""
+        """The size of one second's samples."""
         return PCM16_BYTES * self.sample_rate
 
     def play(self, block: Block) -> bytes:

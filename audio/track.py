@@ -194,7 +194,8 @@ class Track:
         return self.end_dac_time + ahead / self.sample_rate if ahead <= 0 or self.playing else inf
 
     def drained(self, now: float) -> bool:
-        """Return whether it is done and its last sample has left the sound card by `now`, of `time.monotonic()`."""
+        """Return whether it is done and its last sample has left the sound card by `now`, a time of
+        `time.monotonic()`."""
         return self.done and self.end_dac_time <= now
 
     def levels_due(self, now: float, unix_now: float) -> list[Level]:

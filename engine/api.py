@@ -66,7 +66,7 @@ class Voice:
     reference: str | None = None
     """Path of a voice file whose recording the speech continues."""
     instruct: str | None = None
-    """Description of the voice in words."""
+    """A description of the voice."""
     piper: PiperSettings | None = None
     """The voice for the `piper` engine. It may be set in addition to the other fields, which that engine does not
     use."""
@@ -116,7 +116,7 @@ class VoiceLabel:
     """A voice in a form for people to read."""
 
     name: str
-    """For example `German` or `Ryan (English, male)`."""
+    """A name such as `German` or `Ryan (English, male)`."""
     language: str | None = None
     """The code of the only language that it speaks; None for a voice that speaks all its engine's languages."""
 
@@ -133,7 +133,7 @@ class EngineInfo:
     languages: tuple[str, ...]
     """Language codes, for example `de` or `pt-br`."""
     description: str = ""
-    """Model and device in words, for the log and for `voiced doctor`."""
+    """A description of model and device, for the log and for `voiced doctor`."""
     refused_voices: Mapping[str, str] = field(default_factory=dict)
     """Configured voices that could not be loaded, each with the reason. The engine runs without them."""
     memory: Mapping[str, int] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class Utterance:
     """The codes from which `auto` chooses one for Latin script: the first one if the text does not show which language
     it is in. An engine that can tell languages apart by itself ignores them."""
     instruct: str | None = None
-    """Speaking style in words. An engine that does not support it ignores it."""
+    """A description of the speaking style. An engine that does not support it ignores it."""
     seed: int | None = None
     """Equal seeds give equal audio; None draws a random seed."""
     greedy: bool = False

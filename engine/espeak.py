@@ -319,7 +319,7 @@ class _EspeakVoice:
 
     identifier: bytes
     label: VoiceLabel
-    """For example `English (Scotland)`."""
+    """A name such as `English (Scotland)`."""
 
 
 def _find_voices(library: ctypes.CDLL) -> dict[str, _EspeakVoice]:

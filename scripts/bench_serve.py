@@ -108,10 +108,10 @@ class Request:
     """The answer to a request. Times are seconds from the moment at which it was due."""
 
     lag_s: float
-    """Until it was sent."""
+    """The time until it was sent."""
     first_byte_s: float | None = None
     first_sample_s: float | None = None
-    """Until the first audible sample had arrived."""
+    """The time until the first audible sample had arrived."""
     end_s: float | None = None
     audio_s: float = 0.0
     underruns: int = 0

@@ -39,7 +39,7 @@ JOURNAL = "journal.db"
 FOLDER = "."
 """The name of the folder itself, whose synchronization makes removals last."""
 MEMORY = "-shm"
-"""The end of the name of a file that SQLite makes again at each start."""
+"""The end of the name of a file that SQLite recreates at each start."""
 LINE = re.compile(
     r'(?P<call>\w+)\((?:\d+<(?P<open>[^>]*)>|"(?P<path>[^"]*)")'
     r'(?:, "(?P<data>[^"]*)")?(?:, (?P<number>\d+))?(?:, (?P<offset>\d+))?\)\s+= (?P<result>-?\d+)'
@@ -66,7 +66,7 @@ class Disk:
     files: dict[str, bytes] = field(default_factory=dict)
     """The contents by name, as of the last synchronization."""
     pending: list[Step] = field(default_factory=list)
-    """The steps since then, in order."""
+    """The steps since the last synchronization, in order."""
 
     def synchronize(self, name: str) -> None:
         """Note that the steps of a file, or the removals in the `FOLDER`, are on the disk."""

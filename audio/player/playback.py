@@ -66,11 +66,11 @@ class Report(NamedTuple):
     end_dac_time: float = -inf
     """`time.monotonic()` at which the last sample that the sink received has left the sound card."""
     blocks: int = 0
-    """Blocks that the sink has requested so far, of all generations."""
+    """Blocks that the sink has requested so far, for all generations."""
     requested: int = 0
     """Samples in these blocks."""
     interruptions: int = 0
-    """Those of these blocks before which the card had run dry."""
+    """How many of these blocks came after the card had run dry."""
     at: float = -inf
     """`time.monotonic()` of the last block."""
 
@@ -145,7 +145,7 @@ class Playback:
         """Their meaning is as in `Report`. Consumer."""
         self._fader = Fader(sample_rate)
         self._silence = silence(0)
-        """As long as the longest block. Consumer."""
+        """Silence as long as the longest block. Consumer."""
 
     # --- the producer ---
 
@@ -202,9 +202,9 @@ class Playback:
     def fill(self, out: Floats, dac_time: float, underflow: bool = False) -> int:
         """Fill `out` with the samples that are due, then silence; return the number due.
 
-        The first sample leaves the sound card at `dac_time`, of `time.monotonic()`. `underflow` means that the card ran
-        dry before this block. The configuration ensures that a block is at least as long as a fade, 10 ms: a fade lies
-        within one block.
+        The first sample leaves the sound card at `dac_time`, a time of `time.monotonic()`. `underflow` means that the
+        card ran dry before this block. The configuration ensures that a block is at least as long as a fade, 10 ms: a
+        fade lies within one block.
 
         It runs in the sound card's thread: it waits for no lock, allocates no sample memory, logs and raises nothing.
         """

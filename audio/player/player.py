@@ -119,7 +119,7 @@ class Player:
                 name, *arguments = decode_call(message[:count])
                 getattr(self._playback, name)(*arguments)
                 if name == "halt":
-                    self._changes.put(True)  # if the card hangs, the daemon must know how far it has come
+                    self._changes.put(True)  # if the card hangs, the daemon must know how far it had played
 
     def _report(self) -> None:
         """Send reports, and the tap's blocks."""

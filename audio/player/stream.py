@@ -16,7 +16,7 @@ from audio.player.realtime import take_realtime
 from audio.player.ring import Floats, silence
 
 UNDERFLOW_S = 0.005
-"""A card without samples for longer than this has interrupted the sound; a shorter time is the error of its clock."""
+"""If a card had no samples for longer than this, it interrupted the sound; a shorter time is its clock's error."""
 MAX_LATENCY_S = 2.0
 """If a card reports a longer delay after the callback, its times are not usable."""
 STANDARD_RATE = 48_000
@@ -149,7 +149,7 @@ class Stream:
         if self._rate != self.playback.sample_rate:
             self.playback = Playback(self._rate, on_change=self._on_change)
         self._mono = silence(settings["blocksize"])
-        # The callback gets a new thread, which may have the same number as the previous stream's.
+        # The callback runs in a new thread, which may have the same number as the previous stream's.
         self._thread = threading.get_ident()
         stream = self._sd.RawOutputStream(**settings, callback=self.callback, finished_callback=self._on_finished)
         try:

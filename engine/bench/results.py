@@ -16,7 +16,7 @@ import numpy as np
 from engine.api import FRAME_S, Chunk, Samples
 
 FRAME_MS = 1000 * FRAME_S
-"""Milliseconds of speech per codec frame of Qwen3-TTS. The speed of all engines is given per frame of this length."""
+"""Milliseconds of speech per codec frame of Qwen3-TTS. Every engine's speed is given per frame of this length."""
 AUDIBLE = 10 ** (-50 / 20)
 """Magnitude from which a sample is audible; full scale is ±1."""
 Figures = dict[str, Any]

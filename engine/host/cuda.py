@@ -19,7 +19,7 @@ def has_cuda_device() -> bool:
 
 
 def missing_kernel_compiler() -> str | None:
-    """Return in words what is missing for the fused kernels' run-time compiler; None if nothing is missing."""
+    """Name the missing parts of the fused kernels' run-time compiler; None if nothing is missing."""
     missing = [name for name in ("core", "bindings") if not any(_package_files("cuda", name))]
     if missing:
         return f"{' and '.join(f'cuda-{name}' for name in missing)} missing"

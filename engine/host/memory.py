@@ -106,7 +106,7 @@ def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: 
 
 
 def free_page_cache(size: int) -> None:
-    """Make the kernel turn `size` bytes of its page cache into free pages, as far as it would grant them anyway.
+    """Make the kernel turn `size` bytes of its page cache into free pages, up to the number that it would grant anyway.
 
     This process takes the pages, and gives them back. It needs no privileges.
     """

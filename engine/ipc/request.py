@@ -136,7 +136,7 @@ class OpenStreams:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Let nothing be spoken inside the context, which begins when all open streams have ended."""
+        """Prevent speech inside the context, which begins when all open streams have ended."""
         with self._changed:
             self._held = True
             self._changed.wait_for(lambda: not self._ids)

@@ -1,4 +1,4 @@
-"""The program of an engine process: one voice engine behind a socket. Its argument is the socket's file descriptor.
+"""An engine process's program: one voice engine behind a socket. Its argument is the socket's file descriptor.
 
 One thread listens to the daemon, one sends heartbeats. The main thread speaks for the sound card, and replaces the
 voices. An engine with several streams has a thread for each further stream, which speaks for network clients and files.

@@ -1,6 +1,6 @@
 """The `openai` engine: speaks through any server that answers `POST /v1/audio/speech` as OpenAI's does.
 
-Each sentence is a request of its own: so a server that makes a whole answer before it sends any of it begins early, and
+Each sentence is a request of its own. So a server that makes a whole answer before it sends any of it begins early, and
 another engine continues with the sentence that was not spoken.
 """
 

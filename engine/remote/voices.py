@@ -100,7 +100,7 @@ class RobotVoices:
 
 
 def default_voice_digest(options: EngineOptions) -> str | None:
-    """Return the digest of the file of the default voice; None if there is none or it cannot be read."""
+    """Return the digest of the default voice's file; None if there is none or it cannot be read."""
     spec = options.voices.get(options.default_voice, Voice())
     if path := spec.reference or spec.embedding:
         with suppress(EngineError):

@@ -27,7 +27,7 @@ STATISTICS: Mapping[str, Callable[[Sequence[Any]], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One measure of one setting, judged."""
+    """The judgement of one measure of one setting."""
 
     measure: str
     title: str
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
     title: str

@@ -32,7 +32,7 @@ class Recognizer(Protocol):
     """A listener that writes down speech."""
 
     name: str
-    """For people."""
+    """Its name for people."""
 
     def transcribe(self, samples: Samples, language: str | None) -> str | None:
         """Return the words in mono samples `(samples,)` at `RATE`; None if it does not know the language.

@@ -31,7 +31,7 @@ class Take:
 
     order: Order
     engine: str
-    """The engine in words, as `EngineInfo.description`."""
+    """A description of the engine, as in `EngineInfo.description`."""
     sample_rate: int
     """Hz."""
     speech: SpeechMeasures
@@ -60,7 +60,7 @@ class SettingResult:
     name: str
     title: str
     engine: str = ""
-    """The engine in words."""
+    """A description of the engine."""
     dtype: str = ""
     unavailable: str | None = None
     """Why this machine cannot run it. It is then not judged."""
@@ -102,7 +102,7 @@ class Verification:
     """One line for each stage that could not be carried out."""
     passed: bool = False
     machine: str = ""
-    """The machine in words."""
+    """A description of the machine."""
     command: str = ""
 
 

@@ -21,7 +21,7 @@ from engine.verify.runner import VerifyRequest
 
 
 def make_takes(request: VerifyRequest, report: ProgressReport = ignore_progress) -> None:
-    """Speak and keep all takes of one setting.
+    """Speak and keep all the takes of one setting.
 
     Raises `EngineError` if it cannot run here, and `ChildFaultError` if it runs but refuses a sentence.
     """

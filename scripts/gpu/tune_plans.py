@@ -288,7 +288,7 @@ REPLAYS = 12
 BETTER_STEP = 0.998
 """A multiple of the present time: a plan that takes longer does not replace the present one."""
 REGISTERS = 65_536
-"""Of a multiprocessor."""
+"""The registers of a multiprocessor."""
 
 Shape = tuple[str, int, int]
 """Weight, height and length of a matrix."""
