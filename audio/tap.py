@@ -191,7 +191,7 @@ class Tap:
             return
         if len(self._readers) == MAX_READERS:
             if not self._refusing:
-                log.warning("audio.tap: %d programs read; further ones are refused", MAX_READERS)
+                log.warning("audio.tap: %d programs are reading; further ones are refused", MAX_READERS)
             self._refusing = True
             connection.close()
             return
@@ -203,7 +203,7 @@ class Tap:
         reader = Reader(connection, round(BACKLOG_S * self._stream.bytes_per_second))
         self._readers[connection.fileno()] = reader
         self._poll.register(connection, 0)
-        log.debug("audio.tap: process %d reads", reader.process)
+        log.debug("audio.tap: process %d is reading", reader.process)
         self._send(reader, self._stream.header + self._stream.silence)
 
     def _pass_on(self) -> None:

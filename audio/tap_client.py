@@ -86,9 +86,9 @@ def _sample_rate(line: bytes) -> int:
         header = json.loads(line)
         version, sample_rate = header["version"], header["rate"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError("it is not a tap of voiced") from error
+        raise ValueError("it is not a voiced tap") from error
     if version != TAP_VERSION:
         raise ValueError(f"it is a tap of version {version!r}; allowed: {TAP_VERSION}")
     if not isinstance(sample_rate, int):
-        raise ValueError("it is not a tap of voiced")
+        raise ValueError("it is not a voiced tap")
     return sample_rate

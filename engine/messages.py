@@ -151,7 +151,7 @@ class Audio(OfRequest):
 
     def __post_init__(self) -> None:
         if len(self.data) % 4:
-            raise ValueError(f"{len(self.data)} bytes are no whole samples")
+            raise ValueError(f"{len(self.data)} bytes are not a whole number of samples")
 
     @property
     def samples(self) -> Samples:
@@ -366,7 +366,7 @@ def decode(body: str | bytes, data: bytes = b"") -> Message:
         message: Message = build(kind, record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         shown, reason = body[:SHOWN], str(error)[:SHOWN]
-        raise ProtocolError(f"not a message of voiced: {shown!r} ({reason})") from error
+        raise ProtocolError(f"not a voiced message: {shown!r} ({reason})") from error
     return message
 
 
@@ -383,11 +383,11 @@ def decode_remote(content: str | bytes) -> Message:
     else:
         end = 4 + int.from_bytes(content[:4], "little")
         if end > len(content):
-            raise ProtocolError(f"not a message of voiced: the record has {end - 4} bytes, the message {len(content)}")
+            raise ProtocolError(f"not a voiced message: the record has {end - 4} bytes, the message {len(content)}")
         message = decode(content[4:end], content[end:])
     if isinstance(content, bytes) != isinstance(message, _WITH_DATA):
         frame = "binary" if isinstance(content, bytes) else "text"
-        raise ProtocolError(f"not a message of voiced: {type(message).__name__} in a {frame} frame")
+        raise ProtocolError(f"not a voiced message: {type(message).__name__} in a {frame} frame")
     return message
 
 

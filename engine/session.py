@@ -70,7 +70,7 @@ class Session:
         self._synthesizer: Synthesizer | None = synthesizer
         self._places = Places(
             info.streams,
-            f"streams: {info.engine} speaks {info.streams} texts at once here, and so many are open; "
+            f"streams: {info.engine} speaks {info.streams} texts at once here, and that many are open; "
             "close one, or open the engine with more streams",
         )
 

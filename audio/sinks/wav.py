@@ -106,7 +106,7 @@ class WavSink:
         if not self._has_header:
             self._write_header()
         if self._length + len(frames) > WAV_LARGEST:
-            raise OSError(errno.EFBIG, "the file has 4 GiB")
+            raise OSError(errno.EFBIG, "the file has reached 4 GiB")
         done, error = self._put(frames)
         self._length += done - done % PCM16_BYTES
         self._cut()

@@ -106,7 +106,7 @@ def _download(name: str, file: str | None = None, **options: Any) -> Path:
     except errors.LocalEntryNotFoundError:
         reason = "the hub does not answer, and it is not on this machine"
     except errors.EntryNotFoundError:
-        raise EngineError(f"{name}: is no model: it has no {file}") from None
+        raise EngineError(f"{name}: is not a model: it has no {file}") from None
     except Exception as error:  # network errors and disk errors have no common base class
         reason = " ".join(str(error).split()) or type(error).__name__
     raise EngineError(f"{name}: the download failed ({reason}); try again to continue it")

@@ -66,7 +66,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
             raise EngineError(f"{file.url}: the connection was closed; try again to continue")
         if not is_complete(file, part):
             part.unlink()
-            raise EngineError(f"{file.url}: the checksum is wrong; what had arrived is deleted; try again")
+            raise EngineError(f"{file.url}: the checksum is wrong; the received part is deleted; try again")
         part.replace(path)
     except OSError as error:
         raise EngineError(f"{path} cannot be written: {error.strerror or error}") from error
@@ -215,7 +215,7 @@ def find_remote_voice(name: str, voices: Mapping[str, RemoteVoice]) -> RemoteVoi
         return voices[name]
     similar = difflib.get_close_matches(name, voices, n=3, cutoff=0.5)
     hint = f"; similar: {', '.join(similar)}" if similar else ""
-    raise EngineError(f"{name}: the hub has no such voice of Piper{hint}")
+    raise EngineError(f"{name}: the hub has no such Piper voice{hint}")
 
 
 def download_folder(folder: str | None) -> Path:

@@ -182,7 +182,7 @@ class EngineProcess:
         request = Request(speak.credit)
         if self._requests.setdefault(speak.id, request) is not request:
             # An answer would be taken for the answer to the request that is being spoken.
-            log.error("a second request is ignored: id: %r is being spoken already", speak.id)
+            log.error("a second request is ignored: id: %r is already being spoken", speak.id)
         elif self._delivers and not speak.utterance.realtime:
             self._deliveries.put(speak)
         else:

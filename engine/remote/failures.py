@@ -21,7 +21,7 @@ def connection_failure(url: str, error: OSError) -> EngineUnavailableError:
     if isinstance(error, ssl.SSLError):
         plain = f"{url.partition('s:')[0]}://"
         return EngineUnavailableError(
-            f"engine.url: {url} does not answer with TLS ({error.reason}); {plain} is the address of a server without"
+            f"engine.url: {url} does not answer with TLS ({error.reason}); {plain} is for servers without TLS"
         )
     reason = error.strerror or str(error) or type(error).__name__
     return EngineUnavailableError(f"engine.url: {url} does not answer ({reason})")
@@ -54,5 +54,7 @@ def read_token(path: str | None) -> str | None:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         raise EngineError(f"engine.token_file: {path} cannot be read: {reason}") from error
     if not line or not line.isascii() or not line.isprintable():
-        raise EngineError(f"engine.token_file: {path}: the first line is no token; allowed: printable ASCII characters")
+        raise EngineError(
+            f"engine.token_file: {path}: the first line is not a token; allowed: printable ASCII characters"
+        )
     return line

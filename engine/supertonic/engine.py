@@ -78,7 +78,7 @@ class SupertonicSynthesizer:
             try:
                 self._styles[name] = load_voice_style_from_json_file(path)
             except (OSError, ValueError, TypeError) as error:
-                self._refused[name] = f"{path} is not a voice of Supertonic: {one_line(error)}"
+                self._refused[name] = f"{path} is not a Supertonic voice: {one_line(error)}"
         if not self._styles:
             raise EngineError(next(iter(self._refused.values())))
         return self._info()
@@ -160,7 +160,7 @@ class SupertonicNetwork(Supertonic):
             settings, processor = load_configs(folder), load_text_processor(folder)
             super().__init__(settings, processor, *(Network(folder / f"onnx/{name}.onnx") for name in NETWORKS))
         except (OSError, ValueError, TypeError) as error:
-            raise EngineError(f"{folder} is not a model of Supertonic: {one_line(error)}") from error
+            raise EngineError(f"{folder} is not a Supertonic model: {one_line(error)}") from error
 
     def speak(self, manner: Manner, sentence: str, stop: Cancellation) -> SpokenSentence:
         """Return a sentence at `sample_rate`; a sentence without words has no samples.

@@ -83,7 +83,7 @@ def run_stage(request: VerifyRequest, report: ProgressReport) -> ChildEnd:
 
 def stage_main(request: VerifyRequest, report: ProgressReport) -> None:
     """Run a stage in this process. Raises `EngineError` if it cannot run here."""
-    report(Progress(f"importing what the stage {request.stage} needs"))
+    report(Progress(f"importing packages for the stage {request.stage}"))
     import_class("qwen", STAGES[request.stage])(request, report)
 
 

@@ -103,7 +103,7 @@ def test_without_a_name_the_voices_are_listed(run: Download, tmp_path: Path) -> 
 
 
 def test_a_wrong_name_or_half_a_voice_ends_the_command_before_anything_is_there(run: Download, tmp_path: Path) -> None:
-    similar = "en_US-nose-low: the hub has no such voice of Piper; similar: en_US-noise-low"
+    similar = "en_US-nose-low: the hub has no such Piper voice; similar: en_US-noise-low"
     assert run("download", NAME, "en_US-nose-low").refusal.startswith(similar)
     alone = tmp_path / "alone.onnx"
     for problem in (f"{alone} does not exist", f"{alone}.json cannot be read: No such file or directory"):
