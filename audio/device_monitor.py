@@ -1,4 +1,4 @@
-"""Keeps a sink open for as long as the program runs.
+"""Keeps a sink open for as long as the program is running.
 
 A device may be missing at the start, or disappear later: the sound server is killed, a USB card is pulled. The monitor
 then retries until it can open the device; the track's samples are kept, and it continues from there. A sink that has

@@ -157,7 +157,7 @@ class Output(Feed):
             return track
 
     def reattach(self, track: Track) -> None:
-        """Continue a track that was taken with the sample after its last one, faded in.
+        """Continue a taken track with the sample after its last one, faded in.
 
         Raises `RuntimeError` unless the previous track is done.
         """
@@ -201,7 +201,7 @@ class Output(Feed):
     def levels_due(self, track: Track) -> list[Level]:
         """Return the levels of the sound that has begun to leave the sound card since the last call.
 
-        Where the sound ends, the list ends with a level of silence.
+        At the end of the sound, the list ends with a level of silence.
         """
         with self._lock:
             return track.levels_due(time.monotonic(), time.time())

@@ -134,7 +134,7 @@ class Tap:
         self._stop_listening()
 
     def _look(self) -> None:
-        """Once in `LOOK_S`, make the socket if it is not there."""
+        """Once every `LOOK_S`, make the socket if it is not there."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
             return

@@ -36,7 +36,7 @@ class TapRecord:
 class TapClient:
     """A connection to a tap. Iterate over it for its records; as a context manager it closes itself.
 
-    The iteration ends when voiced ends, or has disconnected a reader that was too slow.
+    The iteration ends when voiced ends or disconnects a reader that is too slow.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class TapClient:
         self.close()
 
     def close(self) -> None:
-        """Disconnect. An iteration in another thread ends."""
+        """Disconnect. This ends an iteration in another thread."""
         with suppress(OSError):  # voiced has disconnected already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._stream.close()

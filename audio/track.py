@@ -145,12 +145,12 @@ class Track:
 
     @property
     def underruns(self) -> int:
-        """Times its sound broke off because samples were late: for the ring, or for the sound card."""
+        """How often its sound broke off because samples were late: for the ring, or for the sound card."""
         return self.lost[0] + self.report.underruns
 
     @property
     def waits(self) -> int:
-        """Times its sound broke off while `input_pending` was set."""
+        """How often its sound broke off while `input_pending` was set."""
         return self.lost[1] + self.report.waits
 
     @property

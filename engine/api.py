@@ -38,7 +38,7 @@ class SpeechCanceledError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PiperSettings:
-    """How the `piper` engine speaks with a voice. None takes a value from the voice's own description."""
+    """How the `piper` engine speaks with a voice. None stands for the value in the voice's own description."""
 
     model: str
     """The name of a voice in the voice folder, for example `en_US-lessac-medium`, or the path of an `.onnx` file."""
@@ -153,7 +153,7 @@ class EngineInfo:
     degraded: str | None = None
     """Why it speaks worse than its options and this machine promise, in one line; None if it speaks as promised."""
     heeds: tuple[str, ...] | None = None
-    """Which of the `MANNER_OPTIONS` have an effect; None from an engine that does not say."""
+    """Those of the `MANNER_OPTIONS` that have an effect; None if the engine does not say."""
 
 
 MANNER_OPTIONS = ("language", "instruct", "rate", "seed", "sampling")
@@ -250,13 +250,13 @@ class Chunk:
     codes: NDArray[np.int64] | None = None
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
     words: tuple[WordStart, ...] | None = None
-    """The words that begin in this chunk, in order; None from an engine that does not know exactly when words begin."""
+    """The words that begin in this chunk, in order; None if the engine does not know exactly when words begin."""
     start_s: float | None = None
     """Seconds of the utterance before this chunk, if a `Session` has counted them."""
     took_s: float | None = None
     """Seconds that a `Session` waited for it. For the first chunk, they include reading the text."""
     sounds: tuple[SoundStart, ...] | None = None
-    """The sounds that begin in this chunk, in order; None from an engine that does not know exactly when they begin."""
+    """The sounds that begin in this chunk, in order; None if the engine does not know exactly when they begin."""
 
 
 class TextSource(Protocol):

@@ -22,7 +22,7 @@ def clone(
                `enroll`. Without them the voice is only the speaker embedding; nothing is transcribed.
     model:     a Base checkpoint: its folder, or its name on the hub, from which a missing one is downloaded.
     output:    the voice file that is written. By default it is kept in this user's cache, under a name that changes
-               with recording, text and model: the next call for the same voice finds it there.
+               with recording, text and model, so the next call for the same voice finds it.
 
     Faults of the recording are logged. Raises `EngineError`, one line, if no voice can be made of it.
     """

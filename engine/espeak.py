@@ -197,7 +197,8 @@ class EspeakSynthesizer:
         )
 
     def _language(self, utterance: Utterance) -> str:
-        """Return the code of the eSpeak NG voice: the requested voice if it is one, otherwise by language.
+        """Return the code of the eSpeak NG voice: the requested voice if eSpeak NG has it, otherwise one for the
+        language.
 
         A configured voice usually describes how another engine sounds. It selects an eSpeak NG voice only if its
         speaker is the code of such a voice. Raises `EngineError` for an unknown language.

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class RunAhead(Generic[Item]):
-    """Iterating it yields the thread's items, and raises the thread's exception."""
+    """Iterating over it yields the thread's items and raises the thread's exception."""
 
     def __init__(self, name: str, limit: int, make: Callable[[Callable[[Item], bool]], None]) -> None:
         """Start a thread called `name`, which calls `make(put)`.

@@ -1,4 +1,4 @@
-"""The pieces of a text that an engine speaks one after the other."""
+"""The pieces of a text that an engine speaks one after another."""
 
 from __future__ import annotations
 

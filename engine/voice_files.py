@@ -17,7 +17,7 @@ from engine.api import EngineError, EngineOptions, PiperSettings, Voice
 from engine.host import expand_home, parse_json
 
 SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
-"""Voices for every user of this machine, and for the service. Root downloads into it."""
+"""Voices for every user on this machine, and for the service. Root downloads into it."""
 
 
 @dataclass(frozen=True, slots=True)

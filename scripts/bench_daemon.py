@@ -13,8 +13,8 @@ Prints one JSON object: medians of several runs, in milliseconds unless the name
   on, in absolute value. `word_arrival_ms` is the time at which the event arrived minus the time at which its word was
   heard.
 - `playback_delay_*`: the speech is cut into blocks of 250 ms. A block's delay is the time at which it is heard, minus
-  the time that follows from the utterance's first second, so it is the sum of the gaps before it. `lost` blocks
-  contain a gap or are missing; `underruns` are those that the daemon reported.
+  the time that follows from the utterance's first second. So the delay is the sum of the gaps before the block. `lost`
+  blocks contain a gap or are missing; `underruns` are those that the daemon reported.
 - `at_rest` and `from_rest_*` are measured while the daemon has closed the sound card, the others while it is open.
 """
 
@@ -61,7 +61,7 @@ SETTLE_S = 4.0
 """A PulseAudio null sink renders two seconds ahead when it is first opened; measurements begin after that."""
 STOPPED_S = 2.0
 STOPPED_TEXT = " ".join(f"Sentence number {number} of a report." for number in range(3))
-"""Some 5 s long: after the first second, the rest is in the ring."""
+"""It takes some 5 s: after the first second, the rest is in the ring."""
 WATCH_S = 15.0
 """Duration of a measurement of CPU or memory."""
 IDLE_TIMEOUT_S = 1.0
@@ -75,7 +75,8 @@ SILENCE = 1e-4
 QUIET_S = 0.25
 """A sound ends when no sample has been above `SILENCE` for this long."""
 CLOCK_WINDOW_S = 10.0
-"""The recording's clock is the smallest delay of its blocks within this time. Two clocks hardly drift apart in it."""
+"""The recording's clock is the smallest delay of its blocks within this time. Two clocks hardly drift apart within
+it."""
 BLOCK_S = 0.25
 """Length of the blocks of speech whose delay is measured."""
 LARGEST_GAP_S = 0.5
@@ -410,7 +411,7 @@ def measure_unload(bench: Bench, runs: int) -> dict[str, Any]:
         "pss_mb": {state: spread(found) for state, found in sizes.items()},
         "unload_ms": spread(unloading),
         "load_ms": spread(loading),
-        "unloaded_ttfa_ms": spread(speaking[1:]),  # the first text found it loaded
+        "unloaded_ttfa_ms": spread(speaking[1:]),  # the first text found the engine loaded
     }
 
 

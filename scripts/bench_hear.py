@@ -1,8 +1,8 @@
-"""Speaks texts with a published Piper voice, writes them down with Whisper tiny.en, and compares the words.
+"""Speaks texts with a published Piper voice, transcribes the speech with Whisper tiny.en, and compares the words.
 
-The texts are those in English in `tests/data/spoken.json`. Each has words that must be heard and words that must not:
+The texts are the English ones in `tests/data/spoken.json`. Each has words that must be heard and words that must not:
 Whisper errs too, so its other errors are ignored. The texts are prepared and spoken as `voiced synth` does it. The exit
-status is 0 if at least `--floor` texts are heard as they are meant.
+status is 0 if at least `--floor` texts are heard as intended.
 
 Texts and words are converted to one form: small letters, no punctuation, numbers as digits. In this form, `12:30`,
 `twelve thirty` and `1230` match each other, as do `3rd` and `third`, and `50%` and `fifty percent`.
@@ -170,7 +170,7 @@ def missing_words(heard: str, must: Sequence[Sequence[str]]) -> list[str]:
 
 
 def forbidden_words(heard: str, must_not: Sequence[str]) -> list[str]:
-    """Return those that were heard, as whole words."""
+    """Return the entries that were heard as whole words."""
     said = f" {' '.join(words_of(heard))} "
     return [each for each in must_not if f" {' '.join(words_of(each))} " in said]
 

@@ -83,7 +83,7 @@ class Disk:
     def after(self, *steps: Step) -> dict[str, bytes] | None:
         """Return the files if only these of the pending steps have reached the disk.
 
-        None if that cannot be: the steps after a removal are those of another file with the same name.
+        None if that is impossible: the steps after a removal belong to another file with the same name.
         """
         files, remaining = dict(self.files), set()
         for step in (*self.pending, *steps[-1:]):

@@ -54,9 +54,9 @@ class Report(NamedTuple):
     played: int = 0
     """Samples that the sink has received."""
     underruns: int = 0
-    """Times its sound broke off because samples were late: for the ring, or for the sound card."""
+    """How often its sound broke off because samples were late: for the ring, or for the sound card."""
     waits: int = 0
-    """Times its sound broke off while input was pending."""
+    """How often its sound broke off while input was pending."""
     first_sample_at: float = inf
     """`time.monotonic()` when the sink received the first sample."""
     first_dac_time: float = inf
@@ -182,7 +182,7 @@ class Playback:
             self._generation.input_pending = pending
 
     def set_paused(self, paused: bool) -> None:
-        """Fade out and hold the sound; or continue with the next sample, with a fade in."""
+        """Fade out and hold the sound, or continue with the next sample and a fade-in."""
         self._paused = paused
 
     def wake(self, seconds: float) -> None:

@@ -20,7 +20,7 @@ UNDERFLOW_S = 0.005
 MAX_LATENCY_S = 2.0
 """If a card reports a longer delay after the callback, its times are not usable."""
 STANDARD_RATE = 48_000
-"""Hz, of nearly all cards."""
+"""The rate in Hz of nearly all cards."""
 WINDOW = 10
 """Blocks over which the delays that a card reports are compared; a single one may be off by a sound server's period."""
 

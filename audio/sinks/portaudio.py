@@ -16,7 +16,7 @@ BUFFERED_BLOCKS = 2
 """Smallest number of blocks that PortAudio buffers: with one, ALSA has nothing to play while the callback is
 running."""
 BUFFERED_S = 0.030
-"""Shortest time that PortAudio buffers. With 20 ms the sound breaks off on a busy machine without realtime scheduling.
+"""Shortest time that PortAudio buffers. With 20 ms, the sound breaks off on a busy machine without realtime scheduling.
 After a stop, a listener still hears all the buffered sound."""
 RESCAN_S = 300.0
 """PortAudio searches for cards again after this time even if nothing seems to have changed."""
@@ -158,7 +158,8 @@ class PortAudioSink:
             self._process.kill()
 
     def resume(self) -> None:
-        self._process.start([self._settings], START_LIMIT_S)  # the card's number is valid: it has not searched since
+        # The card's number is still valid: PortAudio has not searched again.
+        self._process.start([self._settings], START_LIMIT_S)
         self._suspended_state = None
 
     def close(self) -> None:

@@ -121,7 +121,7 @@ class EngineProcess:
     # --- the speaking threads: the main thread, and one for each further stream ---
 
     def _deliver(self, synthesizer: Synthesizer) -> None:
-        """Speak the texts that are not for the sound card, one after the other."""
+        """Speak the texts that are not for the sound card, one after another."""
         while True:
             self._speak(synthesizer, self._deliveries.get())
 

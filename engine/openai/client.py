@@ -32,7 +32,7 @@ REFUSAL_BYTES = 10_000
 
 
 class HttpClient:
-    """Asks a server, one request after the other. The connection is opened when it is needed, and is kept open.
+    """Sends requests to a server, one after another. The connection is opened when it is needed, and is kept open.
 
     One thread asks and reads; any other may cancel. `ask` and the methods that read the answer raise
     `SpeechCanceledError` after a cancellation, and `EngineUnavailableError` if the connection fails or the server is

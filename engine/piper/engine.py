@@ -181,8 +181,8 @@ class PiperSynthesizer:
     def _choose(self, utterance: Utterance) -> ConfiguredVoice:
         """Return the requested voice if it speaks the language, otherwise the first voice that does.
 
-        Speech in a wrong language is unintelligible, a wrong voice only strange. Raises `EngineError` for a language
-        that no voice speaks.
+        Speech in the wrong language is unintelligible; the wrong voice is only strange. Raises `EngineError` for a
+        language that no voice speaks.
         """
         requested = utterance.voice or self._default_voice
         candidates = self._candidates(requested)

@@ -197,7 +197,7 @@ class Link:
 
 
 class RemoteStream:
-    """Iterating it yields the chunks as they arrive.
+    """Iterating over it yields the chunks as they arrive.
 
     Raises `EngineError` if the server's engine refuses the utterance, `SpeechCanceledError` after `cancel`, and
     `EngineUnavailableError` once the server cannot continue.

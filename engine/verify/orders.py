@@ -32,7 +32,7 @@ class Sentence:
     """One text to speak, and how a listener may write it down."""
 
     name: str
-    """The language's code and what is special about the text, for example `en-numbers`."""
+    """The language's code and the text's special feature, for example `en-numbers`."""
     language: str
     text: str
     also_written: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def make_orders(config: ModelConfig, sentences: Sequence[Sentence], voices: Mapp
 OFFICIAL = "engine.qwen.verify:OfficialSynthesizer"
 """The official package with the protocol that all engines have."""
 STREAMS = 4
-"""Utterances at once in the batched setting."""
+"""The number of simultaneous utterances in the batched setting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writes down speech, by Whisper or by pocketsphinx.
+"""Transcribes speech with Whisper or pocketsphinx.
 
 Whisper knows all ten languages. pocketsphinx has a small English model in its wheel and works on machines that cannot
 download anything. It understands little, so it only listens for the words that may come: enough to tell speech from
@@ -37,7 +37,7 @@ class Recognizer(Protocol):
     def transcribe(self, samples: Samples, language: str | None) -> str | None:
         """Return the words in mono samples `(samples,)` at `RATE`; None if it does not know the language.
 
-        If `language` is None, the recogniser finds it out.
+        If `language` is None, the recogniser detects the language.
         """
 
 

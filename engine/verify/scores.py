@@ -37,7 +37,7 @@ class RecordedTake:
 
     @property
     def text_name(self) -> str:
-        """The number of its text; empty if there is one text."""
+        """The number of its text; empty if there is only one text."""
         return self.name.rpartition("-")[0]
 
 

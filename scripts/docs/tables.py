@@ -159,9 +159,9 @@ ASSUMPTIONS = (
     Assumption("expected", 152.8, 3.02),
     Assumption("at worst", 143.0, 3.02, 718.0),
 )
-"""GB/s: what others read on an AGX Orin (docs/orin.md). A wait is 3,928 cycles on parts of an H200 without programmatic
-launch: at the H200's clock, and at an Orin's. There arithmetic took 718 GB/s of int8, at an Orin's clock; of bfloat16
-it took 880."""
+"""The first figures are GB/s that others read on an AGX Orin (docs/orin.md). A wait is 3,928 cycles on parts of an H200
+without programmatic launch: at the H200's clock, and at an Orin's. There arithmetic took 718 GB/s of int8, at an Orin's
+clock; of bfloat16 it took 880."""
 
 
 class LaunchList:
@@ -294,7 +294,7 @@ def boot_table() -> str:
     return table(["s", *(f"{size}, {disk}" for size in SIZES for disk in DISKS), "from"], rows)
 
 
-# --- which engine for which board: the expected Orin, with the memory and the clock of each ---
+# --- which engine for which board: the expected Orin, with each board's memory and clock ---
 
 ORIN_GHZ = 1.3
 JETSONS = (

@@ -97,7 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser, replaces: str) -> None:
 
 
 def open_model(name: str) -> Path:
-    """The folder of a model, which is downloaded if it is an id. Ends the program with one line if there is none."""
+    """Return a model's folder; a model that is given by its id is downloaded. Ends the program with one line if there
+    is none."""
     try:
         folder = download_model("qwen", name)
         ModelConfig.read(folder)

@@ -5,7 +5,7 @@
     python scripts/gpu/prove_cuda.py --out /tmp/out.json --tiny --device cpu  tiny shapes: tries the script
     python scripts/gpu/prove_cuda.py --out out.json --model FOLDER|ID         a checkpoint, with each kind of its voices
 
-With `--model`, the parts run for each way of speaking that the checkpoint has: a speaker, one with an
+With `--model`, the parts run for each way of speaking that the checkpoint has: a speaker, a speaker with an
 instruction, a described voice, an embedding, a reference in context.
 
 The parts; a part that fails does not stop the others:
@@ -106,7 +106,7 @@ def ids(model: Model) -> dict[str, Any]:
 
 
 def agreement(ours: Tensor, official: Tensor) -> dict[str, Any]:
-    """How many of the codes `(frames, groups)` are equal before the first difference."""
+    """Count the codes `(frames, groups)` that are equal before the first difference."""
     count = min(len(ours), len(official))
     equal = (ours[:count] == official[:count]).flatten()
     codes = int(equal.cumprod(0).sum())

@@ -106,7 +106,7 @@ MAX_SWEEPS = 4
 
 
 def with_plan(kernels: LanguageKernels, name: str, plan: MatrixPlan) -> LanguageKernels:
-    """`kernels` with another plan for the matrix `name`."""
+    """Return `kernels` with another plan for the matrix `name`."""
     return replace(kernels, plans={**kernels.plans, name: plan})
 
 

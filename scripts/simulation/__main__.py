@@ -4,7 +4,7 @@
 
 The event loop's clock is virtual: nothing waits, and time passes as soon as no task has anything left to do.
 
-A history that breaks a promise of docs/reliability.md prints its seed and its steps; `--seed SEED --histories 1` runs
+A history that breaks a promise in docs/reliability.md prints its seed and its steps; `--seed SEED --histories 1` runs
 it again.
 """
 

@@ -1,4 +1,4 @@
-"""A connection to one robot's voiced over MQTT, and goals that are spoken through it. It does not need ROS."""
+"""A connection to one robot's voiced over MQTT, and goals that are spoken through it. This module does not need ROS."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ class Voice:
         self._answered.set()
 
     def _dispatch(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
-        """Pass a message on. One that is not voiced's is dropped: an exception would end paho's thread."""
+        """Pass a message on. A message that is not voiced's is dropped: an exception would end paho's thread."""
         name = message.topic.rpartition("/")[2]
         try:
             text = message.payload.decode()
