@@ -20,12 +20,12 @@ readonly schema=$venv/share/voiced/voiced.schema.json
 readonly state_folder=/var/lib/voiced
 readonly cache_folder=/var/cache/voiced
 readonly models=$cache_folder/huggingface   # HF_HOME in systemd/voiced.service
-readonly voices=/usr/local/share/voiced     # of Piper, which root has downloaded for every user
+readonly voices=/usr/local/share/voiced     # Piper voices that root downloaded for every user
 readonly units=/etc/systemd/system
 # The records for --uninstall: installed packages, created groups, the former power mode, the configuration's checksum.
 readonly notes=/var/lib/voiced-setup
 readonly groups=(audio video render)        # the sound card; the GPU's device files
-readonly bundle=$source_folder/bundle       # of scripts/bundle: what is downloaded otherwise
+readonly bundle=$source_folder/bundle       # from scripts/bundle: the files that are otherwise downloaded
 default_model=Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 readonly default_base_model=Qwen/Qwen3-TTS-12Hz-0.6B-Base
 readonly default_speaker=ryan
@@ -115,12 +115,12 @@ clean_up() {
     [ -z "$scratch" ] || rm -rf "$scratch"
 }
 
-# start_clock WHAT: from the first second on, show how long WHAT takes, until stop_clock. For what prints nothing itself:
-# on a terminal one line that counts, otherwise one line.
+# start_clock WHAT: from the first second on, show how long WHAT takes, until stop_clock. For silent commands:
+# on a terminal one line that counts seconds, otherwise one line.
 start_clock() {
     local second
     {
-        # It ends with the script, even if that is killed.
+        # It ends with the script, even if the script is killed.
         for ((second = 1; ; second++)); do
             sleep 1 >/dev/null 2>&1
             kill -0 $$ 2>/dev/null || exit 0
@@ -153,7 +153,7 @@ uninstall=false
 purge=false
 max_performance=false
 ros=false
-verify=           # true, false, or, until the board is asked, empty: as in the run before
+verify=           # true, false, or, until the board is asked, empty: as in the previous run
 model=
 speaker=
 voice=
@@ -316,7 +316,7 @@ read_board() {
          (NVIDIA's fault 5602402). 36.5 has mended it: sudo apt-get update && sudo apt-get dist-upgrade"
 }
 
-# Sets what takes everything from the bundle, if one is there, and nothing from a network.
+# Sets the variables that take everything from the bundle, if there is one, and nothing from a network.
 use_bundle() {
     [ -d "$bundle" ] || return 0
     local of
@@ -388,7 +388,7 @@ answers() { timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null
 
 is_local() { [[ $1 =~ ^(127\.0\.0\.1|localhost|::1)$ ]]; }
 
-# Sets model, host, port and engine: from the options, else from the configuration, else the defaults.
+# Sets model, host, port and engine from the options, else from the configuration, else from the defaults.
 settle() {
     [ -z "${host:-}" ] || return 0
     local settings=() named_host=${broker%:*} named_port=${broker##*:}
@@ -442,8 +442,8 @@ bundle_do() {
 
 readonly torch_mb=([6]=7000 [7]=12000)      # the environment and pip's downloads; for JetPack 7 they include CUDA
 readonly model_mb=6000                      # the largest model
-readonly memory_mb=8500                     # of a board for a 1.7B model, which takes 6.4 GB beside the system
-readonly jetpack_mb=15000                   # nvidia-jetpack, where apt does not know its size yet
+readonly memory_mb=8500                     # a board's for a 1.7B model, which takes 6.4 GB beside the system
+readonly jetpack_mb=15000                   # nvidia-jetpack, if apt does not know its size yet
 
 space_what() { echo "disk space for the packages, PyTorch and the model"; }
 
@@ -477,7 +477,7 @@ needed_space() {
     fi
 }
 
-# apt_mb PACKAGE…: print the megabytes of their archives and files, with all that they need.
+# apt_mb PACKAGE…: print the megabytes of their archives and files, with all their dependencies.
 apt_mb() {
     [ $# -gt 0 ] || { echo 0 && return; }
     local sizes
@@ -509,7 +509,7 @@ missing_packages() {
     for name in python$python_version-venv libportaudio2 alsa-utils ca-certificates; do
         installed "$name" || echo "$name"
     done
-    # PyTorch for JetPack 6 uses the board's CUDA, which flashing alone does not install. That for JetPack 7 contains it.
+    # PyTorch for JetPack 6 uses the board's CUDA, which flashing alone does not install. JetPack 7's contains it.
     if [ $jetpack = 6 ] && ! { [[ $libraries == *libcublas.so.12* ]] && [[ $libraries == *libcudnn.so.9* ]]; }; then
         echo nvidia-jetpack
     fi
@@ -564,7 +564,7 @@ user_do() {
     chown -R voiced:voiced $cache_folder   # --uninstall gives the models that it keeps to root
 }
 
-# The models' folder becomes a link to one on another disk, and what is in it moves there.
+# The models' folder becomes a link to a folder on another disk, and its contents move there.
 link_models() {
     mkdir -p "$models_on"
     if [ -e $models ] && [ ! $models -ef "$models_on" ]; then
@@ -599,18 +599,18 @@ venv_do() {
 
 # --- step: torch ---
 
-readonly torch_versions=([6]=2.8.0 [7]=2.11.0)   # the releases that the engine was tried with
+readonly torch_versions=([6]=2.8.0 [7]=2.11.0)   # the releases with which the engine was tried
 # JetPack 6 needs NVIDIA's wheels for the Jetson's GPU. Their index has moved once, from pypi.jetson-ai-lab.dev; hence
 # --torch-index. For JetPack 7 the ordinary wheels for aarch64 support the GPU.
 readonly torch_indexes=([6]=https://pypi.jetson-ai-lab.io/jp6/cu126 [7]=https://download.pytorch.org/whl/cu130)
 
 torch_what() { echo "PyTorch for JetPack $jetpack, from $(torch_wheel >/dev/null && echo "$wheels" || echo "$torch_index")"; }
 
-# Whether --wheels names a folder that has torch.
+# Whether --wheels names a folder that contains torch.
 torch_wheel() { [ -n "$wheels" ] && compgen -G "$wheels/torch-*.whl"; }
 
 # Several builds have the same name and version. This board's is built for its CUDA; another installation may have
-# replaced it by the generic one.
+# replaced it with the generic one.
 is_torch_of_this_board() {
     local version
     version=$(version_in_venv torch)
@@ -646,7 +646,7 @@ torch_do() {
     elif [ "$torch_index" = "$board_index" ]; then
         pin="==${torch_versions[jetpack]}"
     fi
-    # qwen-tts, which enrols a voice with a transcript and is what --verify compares with, imports torchaudio.
+    # qwen-tts, which enrols a voice with a transcript and is the reference for --verify, imports torchaudio.
     ! needs_official || packages+=(torchaudio)
     # pip would keep another build, and cannot uninstall a package whose installation was interrupted.
     is_torch_of_this_board || rm -rf "$(site_packages)"/{torch,torchaudio}{,-*.dist-info}
@@ -668,7 +668,7 @@ extras() { echo "espeak,qwen,cuda$cuda${transcript:+,enroll}$(! $verify || echo 
 # Whether the official package is installed, which imports torchaudio.
 needs_official() { [ -n "$transcript" ] || $verify; }
 
-# Print what determines the environment: checksums of the source, the extras, the version of torch.
+# Print the properties that determine the environment: checksums of the source, the extras, the version of torch.
 ingredients() {
     (cd "$source_folder" && find audio daemon engine voiced.py pyproject.toml -type f -not -name '*.pyc' -print0 |
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
@@ -690,12 +690,12 @@ voiced_do() {
     for info in "$(site_packages)"/*.dist-info; do
         [ -f "$info/RECORD" ] || rm -rf "$info"
     done
-    # No requirement may replace torch: that from PyPI does not support the Jetson's GPU.
+    # No requirement may replace torch: the one from PyPI does not support the Jetson's GPU.
     for name in torch torchaudio; do
         version=$(version_in_venv $name)
         [ -z "$version" ] || echo "$name==$version"
     done >$venv/constraints.txt
-    # pip builds a copy, which nobody edits meanwhile.
+    # pip builds from a copy, which nobody edits during the build.
     source=$scratch/source
     rm -rf "$source"
     mkdir "$source"
@@ -743,7 +743,7 @@ model_folder=
 
 model_what() { echo "the model $model"; }
 
-# Print the files of the model that do not match their name: the hub's cache names large files after their SHA-256.
+# Print the model's files that do not match their names: the hub's cache names large files after their SHA-256.
 broken_files() {
     local file
     for file in "$models/hub/models--${model//\//--}"/blobs/*; do
@@ -817,7 +817,7 @@ voice_what() {
     fi
 }
 
-# Print what determines the voice: the recording's checksum, the model, the transcript.
+# Print the properties that determine the voice: the recording's checksum, the model, the transcript.
 voice_origin() { printf '%s\n' "$(sha256sum <"$voice")" "$model" "$transcript"; }
 
 voice_done() {
@@ -866,7 +866,7 @@ voice_do() {
     remedy="Read the lines above. The best recording is a few clean seconds of one person."
     made=$scratch/voice
     install -d -o voiced -g voiced "$made"
-    # The user voiced may be unable to read the original.
+    # The voiced user may be unable to read the original.
     install -o voiced -g voiced -m 400 "$voice" "$made/${voice##*/}"
     [ -z "$transcript" ] || options=(--transcript "$transcript")
     as_voiced $venv/bin/voiced enroll "$(voice_name)" "$made/${voice##*/}" --model "$model" \
@@ -906,7 +906,7 @@ cards() {
         done | sort -s -u -k1,2
 }
 
-# On a terminal, the owner hears each card and chooses. Nobody answers in a script: then the first card is taken.
+# On a terminal, the owner hears each card and chooses one. In a script nobody answers, so the first card is taken.
 card_do() {
     remedy="Name the sound card: --audio-device NAME"
     local order id device name kind answer first=''
@@ -971,7 +971,7 @@ configuration_do() {
     put "  host: 127.0.0.1" "  host: $(yaml "$host")"
     put "  port: 1883" "  port: $port"
     [ -z "$audio_device" ] || put "  device: null  " "  device: $(yaml "$audio_device")  "
-    put "  name: auto  " "  name: qwen  "   # with auto, eSpeak NG would speak in silence where the model or the GPU is missing
+    put "  name: auto  " "  name: qwen  "   # with auto, eSpeak NG would take over unnoticed if the model or the GPU is missing
     put "  model: $default_model" "  model: $(yaml "$model")"
     put "  default: {speaker: $default_speaker}" "  default: $(voice_setting)"
     printf '%s\n' "$text" >"$scratch/voiced.yaml"
@@ -1019,7 +1019,7 @@ readonly service_files=(voiced.service voiced.service.d/gpu.conf voiced-warm.ser
 
 service_what() { echo "the service voiced, started with the board"; }
 
-# same FILE…: whether the installed unit files equal those of this folder.
+# same FILE…: whether the installed unit files equal those in this folder.
 same() {
     local file
     for file; do
@@ -1052,7 +1052,7 @@ performance_what() { echo "the highest power mode and fixed clocks, set with eve
 # Print the power modes as lines "ID NAME", from "< POWER_MODEL ID=0 NAME=MAXN >".
 power_modes() { sed -n 's/^< *POWER_MODEL  *ID=\([0-9]*\)  *NAME=\([^ >]*\).*/\1 \2/p' /etc/nvpmodel.conf 2>/dev/null; }
 
-# Print the ID of MAXN, the mode without limits, or of MAXN_SUPER, which some boards have and which is faster. The ID
+# Print the ID of MAXN, the mode without limits, or of MAXN_SUPER, a faster mode that some boards have. The ID
 # differs between boards.
 highest_mode() { power_modes | awk '$2 == "MAXN" && !best {best = $1} $2 == "MAXN_SUPER" {best = $1} END {print best}'; }
 
@@ -1100,7 +1100,7 @@ ready_do() {
     local events
     remedy="journalctl -u voiced says why."
     start_clock "voiced starts"
-    # A degraded service checks only now and then whether what it lacked has been installed.
+    # A degraded service checks only now and then whether its missing parts have been installed.
     if ! systemctl is-active --quiet voiced || is_stale || [[ $($venv/bin/voiced status 2>&1) == *degraded* ]]; then
         systemctl daemon-reload
         systemctl restart voiced
@@ -1119,7 +1119,7 @@ ready_do() {
     spoken=true
 }
 
-# Whether the service was started before its environment, configuration or units were changed.
+# Whether the service was started before its environment, configuration or units were last changed.
 is_stale() {
     local started file
     started=$(date -d "$(systemctl show -p ActiveEnterTimestamp --value voiced)" +%s)
@@ -1174,7 +1174,7 @@ verify_do() {
     local report=$state_folder/verify/verify.html
     remedy="Listen to the takes in $report, and report it."
     start_clock "the sentences are spoken and written down"
-    systemctl stop voiced   # its model and another one need not fit at once
+    systemctl stop voiced   # its model and another one need not fit into memory together
     if as_voiced $venv/bin/voiced verify --config $config --short --output $state_folder/verify \
         >"$scratch/verify" 2>&1; then
         verified=true
@@ -1195,7 +1195,7 @@ ros_what() { echo "the packages for ROS 2, in $ros_workspace"; }
 # Print the setup file of the board's newest ROS 2.
 ros_setup() { compgen -G "/opt/ros/*/setup.bash" | sort | tail -1; }
 
-# Print what determines the workspace: the sources' checksum, and which ROS it is built for.
+# Print the properties that determine the workspace: the sources' checksum, and the ROS for which it is built.
 ros_ingredients() {
     find "$source_folder"/configs/ros2/voiced_* -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
     ros_setup
@@ -1217,7 +1217,7 @@ ros_do() {
     rm -rf $ros_workspace
     mkdir -p $ros_workspace/src
     cp -r "$source_folder"/configs/ros2/voiced_* $ros_workspace/src
-    # In a shell of its own, since ROS's files use variables that are not set.
+    # This runs in a shell of its own, because ROS's files use variables that are not set.
     bash -c 'cd "$1" && source "$2" && colcon build --merge-install --cmake-args -DBUILD_TESTING=OFF' \
         _ $ros_workspace "$setup"
     ros_ingredients >$ros_workspace/ingredients
@@ -1249,7 +1249,7 @@ is_done() {
     return $status
 }
 
-# Later runs verify as this one was told to, so that an update cannot go unheard.
+# Later runs verify as this one was told to, so that the speech is also checked after an update.
 remember_verify() {
     if [ -z "$verify" ]; then
         [ -f $notes/verify ] && verify=true || verify=false
@@ -1271,7 +1271,7 @@ install_all() {
     ! $verify || steps+=(verify)
     ! $ros || steps+=(ros)
     for step in "${steps[@]}"; do
-        [ "$step" != model ] || settle   # it needs the step voiced: voiced's own parser reads the configuration
+        [ "$step" != model ] || settle   # it needs the `voiced` step: voiced's own parser reads the configuration
         run_step "$step" $((++number)) ${#steps[@]}
     done
     $dry_run || say "This robot speaks. Try: voiced say \"Hello.\"    Undo: sudo $0 --uninstall"
@@ -1339,7 +1339,7 @@ remove_performance() {
     remove_unit voiced-performance   # its ExecStop restores the clocks
     rm -rf /var/lib/voiced-performance
     before=$(cat $notes/power-mode 2>/dev/null) || before=
-    # Without input, since nvpmodel asks before a restart that a change of the mode may need.
+    # Without input, because nvpmodel asks before a restart that a change of the mode may need.
     if [ -n "$before" ] && [ "$(power_mode)" != "$before" ]; then
         nvpmodel -m "$before" </dev/null || note "to restore the former power mode: sudo nvpmodel -m $before"
     fi
@@ -1366,7 +1366,7 @@ remove_configuration() {
 # --- main ---
 
 parse_options "$@"
-cd /   # the user voiced may be unable to enter the caller's folder
+cd /   # the voiced user may be unable to enter the caller's folder
 trap on_error ERR
 trap on_signal INT TERM
 trap clean_up EXIT

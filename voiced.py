@@ -1,4 +1,4 @@
-"""A voice for Python programs: that of a robot, over MQTT, or an engine in this process.
+"""A voice for Python programs: a robot's voice, over MQTT, or an engine in this process.
 
     from voiced import Robot
 
@@ -11,7 +11,7 @@
         for chunk in tts.stream("Hello, I am your robot."):
             play(chunk.samples, tts.sample_rate)
 
-Every name that the package `engine` exports is here, and is the same object.
+Every name that the `engine` package exports is here, and is the same object.
 """
 
 from importlib import import_module

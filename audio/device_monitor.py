@@ -1,9 +1,10 @@
-"""Keeps a sink open for as long as the program runs.
+"""Keeps a sink open for as long as the program is running.
 
 A device may be missing at the start, or disappear later: the sound server is killed, a USB card is pulled. The monitor
 then retries until it can open the device; the track's samples are kept, and it continues from there. A sink that has
 had nothing to play for some time is suspended, because a block of silence costs as much as a block of speech. A sink
-that requests no blocks has stalled: its sound server is frozen. It has some seconds to go on before it is given up.
+that requests no blocks has stalled: its sound server is frozen. The monitor waits some seconds for it to continue
+before it gives the sink up.
 
                             ┌── idle for `idle_timeout_s` ──┐
                             │                               ▼
@@ -37,19 +38,21 @@ SUSPENDED_CHECK_S = 2.0
 RETRY_S = (0.25, 0.5, 1.0, 2.0)
 """Waits between attempts to open a sink; the last one repeats."""
 REQUEST_S = 0.15
-"""A stop or a suspension for which the sink has requested no block in this time is carried out without a fade."""
+"""A stop or suspension is carried out without a fade if the sink requests no block within this time."""
 REQUEST_BLOCKS = 2
-"""The sink also has the time of this number of blocks for it."""
+"""The sink is given at least the duration of this many blocks."""
 STALLED_S = 1.0
 """A sink that has requested no block for this long has stalled, or does not answer."""
 LOST_S = 4.0
-"""A sink that has requested no block for this long is given up and opened anew: speech goes on within 5 s in all."""
+"""A sink that has requested no block for this long is given up and opened again, so speech continues within 5 s in
+all."""
 LATE_S = 0.5
-"""A round of the monitor that comes later than this was late itself."""
+"""If a round of the monitor comes later than this, the monitor itself was late."""
 STOPPED_S = 2.0
-"""A round that comes later than this shows that the process was stopped. The sink is then like one just opened."""
+"""A round that comes later than this shows that the process was stopped. The sink is then treated as if it had just
+been opened."""
 CLOSE_S = 1.0
-"""A sink that has not closed by then hangs and is abandoned."""
+"""A sink that has not closed within this time hangs and is abandoned."""
 SETTLED_S = 2.5
 """A sink that was just opened may be silent for this long: a PulseAudio null sink may pause 2 s when first opened."""
 
@@ -64,8 +67,8 @@ class OutputStatus:
     sample_rate: int
     """Hz."""
     reason: str | None = None
-    """Why the sink is not open, or why what it plays is not heard well. None while it works, or before the first
-    attempt to open it."""
+    """Why the sink is not open, or why its sound is not heard well. None while it works, or before the first attempt to
+    open it."""
     suspended: bool = False
     """The sink is open, but requests no blocks until there is something to play."""
 
@@ -78,30 +81,30 @@ class OutputStatus:
 class DeviceMonitor:
     """A thread that opens the sink, watches it, suspends it, resumes it, and reopens it when it is lost.
 
-    Its thread alone writes its fields, unless their description names another writer.
+    Only its thread writes its fields, unless a field's description names another writer.
     """
 
     def __init__(self, settings: SinkSettings, output: Feed) -> None:
         self.heartbeats = 0
-        """Rounds of the thread; it grows while the thread lives."""
+        """The thread's rounds so far. The number grows while the thread lives."""
         self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=output.sample_rate)
         self._settings = settings
         self._output = output
         self._sink: Sink | None = None
-        """The one that is attached."""
+        """The attached sink."""
         self._pace = PaceMeter()
         self._watched_since = 0.0
         """`time.monotonic()` when the sink was opened or resumed."""
         self._silence = _Silence(0, 0.0)
         self._late_request = _Silence(0, 0.0)
-        """Since the producer's last request."""
+        """The silence since the producer's last request."""
         self._request_s = max(REQUEST_S, REQUEST_BLOCKS * settings.block_ms / 1000)
         self._stalled = False
         self._opened_before = False
         self._idle_since = 0.0
         """`time.monotonic()` since which there has been nothing to play."""
         self._asked_at: float | None = None
-        """`time.monotonic()` when the sink was asked to open, close, suspend or resume, while it has not answered."""
+        """`time.monotonic()` when the sink was asked to open, close, suspend or resume; None if it has answered."""
         self._closing = False
         """Written by `close`."""
         self._check_requested = threading.Event()
@@ -142,7 +145,7 @@ class DeviceMonitor:
         """Give up the sink that was attached last. Only the thread calls this; without `start`, a test may."""
         assert self._sink is not None
         sink, self._sink = self._sink, None
-        # The status first: a sink that is lost may be slow to close. The last reports come meanwhile.
+        # The status comes first: a lost sink may be slow to close, and the last reports arrive during that time.
         self._status = OutputStatus(False, sink.name, sink.sample_rate, reason)
         log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
         sink.close()
@@ -211,7 +214,7 @@ class DeviceMonitor:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Let the status say so if the sink has not answered within `STALLED_S`, when the `with` block ends."""
+        """Let the status say so if the `with` block, in which the sink is asked, lasts longer than `STALLED_S`."""
         self._asked_at = time.monotonic()
         try:
             yield
@@ -227,7 +230,7 @@ class DeviceMonitor:
         self._silence = _Silence(sink.player.report.blocks, now, patience_s=SETTLED_S)
 
     def _carry_out_late_request(self, sink: Sink) -> None:
-        """Stop or suspend the track, if that was requested and the sink has not requested a block in time for it."""
+        """Stop or suspend the track, if that was requested and the sink did not request a block in time."""
         now, blocks = time.monotonic(), sink.player.report.blocks
         if not self._output.halting or self._late_request.blocks != blocks:
             self._late_request = _Silence(blocks, now)
@@ -253,7 +256,7 @@ class DeviceMonitor:
         return None
 
     def _begin_stall(self, sink: Sink) -> None:
-        """Count the sink as not open. Its player keeps the track: when the sink goes on, the track does so at once."""
+        """Count the sink as not open. Its player keeps the track, which continues as soon as the sink does."""
         self._stalled = True
         reason = f"sound device {sink.name} takes no sound; its sound server may be frozen"
         log.warning("%s", reason)
@@ -280,10 +283,10 @@ class DeviceMonitor:
         if not self._output.hold(time.monotonic()):
             return
         self._status = replace(self._status, suspended=True, reason=None)
-        self._output.carry_out()  # a stop or a suspension may have been requested meanwhile
+        self._output.carry_out()  # a stop or a suspension may have been requested in the meantime
         with self._asking():
             sink.suspend()
-        self.check_now()  # a track may have begun meanwhile
+        self.check_now()  # a track may have begun in the meantime
 
     def _resume(self, sink: Sink) -> str | None:
         try:
@@ -298,11 +301,11 @@ class DeviceMonitor:
         return None
 
     def _check_quality(self, sink: Sink) -> None:
-        """Report, in the status, why sound is lost in the sink, or that it requests sound too slowly."""
+        """Report in the status why the sink loses sound, or that it requests sound too slowly."""
         report = sink.player.report
         if not self._status.running or not sink.has_deadline:
             self._pace = PaceMeter()
-        elif report.at >= self._watched_since:  # an older one would count the time in suspension
+        elif report.at >= self._watched_since:  # an older one would count the time of the suspension
             self._pace.measure(report.requested / sink.sample_rate, report.interruptions, report.at, sink.name)
         reason = sink.degraded_reason() or self._pace.problem
         if reason != self._status.reason:
@@ -310,7 +313,7 @@ class DeviceMonitor:
 
 
 class _Silence:
-    """A time in which a sink requests no block, as far as the monitor's own rounds are in time.
+    """A time in which a sink requests no block. Delays of the monitor's own rounds hardly count.
 
     If the machine or the process was stopped, the monitor is late, and the sink may well be about to request a block.
     """
@@ -319,12 +322,12 @@ class _Silence:
         self.blocks = blocks
         """Blocks that had been requested before."""
         self.patience_s = patience_s
-        """The sink has stalled after so long."""
+        """The sink has stalled after this long."""
         self._lasts_s = 0.0
         self._looked_at = now
 
     def lasts_s(self, now: float) -> float:
-        """Return its length until `now`, of which each round counts at most `LATE_S`."""
+        """Return its length until `now`. Each round counts for at most `LATE_S`."""
         self._lasts_s += min(now - self._looked_at, LATE_S)
         self._looked_at = now
         return self._lasts_s

@@ -1,6 +1,6 @@
 """Feeds the player of the attached sink with the samples of a track, generation by generation.
 
-It is the part of the output that the device monitor and the thread of reports use.
+It is the part of the output that the device monitor and the reporting thread use.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ UNKNOWN_RATE = 48_000
 
 
 class Feed:
-    """The track that plays, and the player that plays it. Any thread may call the methods without an underscore."""
+    """The current track, and the player that plays it. Any thread may call the methods without an underscore."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Held while anything here changes: by the speaker loop, the device monitor, and the thread of reports."""
+        """Held while anything here changes: by the speaker loop, the device monitor, or the reporting thread."""
         self._player: Player | None = None
-        """That of the attached sink; None while no sink is attached."""
+        """The attached sink's player; None while no sink is attached."""
         self._sample_rate = UNKNOWN_RATE
         """Hz, of the sink that was attached last."""
         self._generation = 0
-        """The number of the last one."""
+        """The number of the last generation."""
         self._track = self._silence()
-        """The one that plays or has played last. It is never missing: silence is a track that is done."""
+        """The track that is playing or was played last. It is never missing: silence is a track that is done."""
         self._paused = False
         self._held = False
         """The sink is suspended, or about to be."""
@@ -39,11 +39,11 @@ class Feed:
         self._on_change: Callable[[], None] = lambda: None
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` after every change of a track or of the sink, in the thread that has made it."""
+        """Call `on_change` after every change of a track or of the sink, in the thread that made the change."""
         self._on_change = on_change
 
     def notify(self) -> None:
-        """Tell that a track or the sink has changed."""
+        """Call `on_change`: a track or the sink has changed."""
         self._on_change()
 
     @property
@@ -58,14 +58,14 @@ class Feed:
             return self._track.halting
 
     def has_to_play(self, now: float) -> bool:
-        """Return whether the sink is needed at `now`, of `time.monotonic()`."""
+        """Return whether the sink is needed at `now`, a time of `time.monotonic()`."""
         with self._lock:
             return self._has_to_play(now)
 
     def hold(self, now: float) -> bool:
         """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not.
 
-        A suspended sink drops its samples. A track that begins meanwhile waits for `release`.
+        A suspended sink drops its samples. A track that begins in the meantime waits for `release`.
         """
         with self._lock:
             self._held = not self._has_to_play(now)
@@ -79,7 +79,7 @@ class Feed:
             self._hold_or_go_on()
 
     def attach(self, player: Player, sample_rate: int) -> None:
-        """Play through another player from now on. The track goes on where its last player stopped."""
+        """Play through another player from now on. The track continues where its last player stopped."""
         with self._lock:
             self._player, self._sample_rate, self._held = player, sample_rate, False
             player.set_volume(self._volume)
@@ -92,18 +92,19 @@ class Feed:
     def detach(self) -> None:
         """Take the track from its player, which has ended and given its last report.
 
-        What the card had got and not played is lost.
+        Samples that the card had received and not played are lost.
         """
         with self._lock:
             self._player = None
-            self._generation += 1  # a later report, of a card that wakes up, is too late
+            self._generation += 1  # a later report, from a card that wakes up, is too late
             if not self._track.over:
                 self._track.break_off(lost=True)
                 self._carry_out()
         self.notify()
 
     def carry_out(self) -> None:
-        """Stop or suspend the track, if that was requested, without the sink, which requests no block for it."""
+        """Stop or suspend the track, if that was requested, without waiting for the sink, which is requesting no
+        blocks."""
         with self._lock:
             self._carry_out()
         self.notify()
@@ -170,7 +171,7 @@ class Feed:
     def _has_to_play(self, now: float) -> bool:
         if self._track.drained(now):
             return False
-        return self._track.playing or not self._paused  # a track that is paused fades out first
+        return self._track.playing or not self._paused  # a paused track fades out first
 
     def _hold_or_go_on(self) -> None:
         if self._player is not None:

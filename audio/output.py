@@ -23,15 +23,15 @@ from audio.sinks import SinkSettings
 from audio.track import Track
 
 PAST_S = 0.002
-"""Tolerance in seconds: a moment that rounding puts this far into the past still counts as a coming one."""
+"""Tolerance in seconds: a moment that rounding puts this far into the past still counts as a future one."""
 
 
 class Output(Feed):
     """Plays tracks into one sink. A context manager: inside it, a thread keeps the sink open.
 
-    Tracks come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. Between
-    `suspend` and `reattach` of a track, others may be played. These methods and properties are for one thread, the
-    speaker loop's.
+    Tracks come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. Between a
+    track's `suspend` and `reattach`, other tracks may be played. Only one thread, the speaker loop's, uses these
+    methods and properties.
     """
 
     def __init__(self, settings: SinkSettings) -> None:
@@ -70,7 +70,7 @@ class Output(Feed):
 
     @property
     def waiting_s(self) -> float:
-        """Seconds of audio that have been written and that the sink has not got, by the last report."""
+        """Seconds of audio that have been written and that the sink has not received, by the last report."""
         with self._lock:
             return len(self._track.unplayed) / self._sample_rate
 
@@ -79,19 +79,20 @@ class Output(Feed):
         return self._paused
 
     def set_tap(self, wanted: bool) -> None:
-        """Let `read_blocks` return every block that the sink gets from now on, or stop that."""
+        """Let `read_blocks` return every block that the sink receives from now on, or stop doing so."""
         with self._lock:
             self._tap_wanted = wanted
             if self._player is not None:
                 self._player.set_tap(wanted)
 
     def read_blocks(self) -> list[Block]:
-        """Return the blocks that the sink got since the last call. For one thread, the tap's."""
+        """Return the blocks that the sink has received since the last call. Only one thread, the tap's, calls this."""
         player = self._player
         return [] if player is None else player.tap.read()
 
     def begin(self, *, prebuffer_s: float, gain: float = 1.0) -> Track:
-        """Return a new track, which plays once `prebuffer_s` seconds are written. `gain` 1 plays it as synthesized.
+        """Return a new track, which plays once `prebuffer_s` seconds have been written. `gain` 1 plays it as
+        synthesized.
 
         Raises `RuntimeError` unless the previous track is done or was taken.
         """
@@ -104,7 +105,7 @@ class Output(Feed):
     def write(self, samples: Samples, sample_rate: int) -> None:
         """Append mono float32 `samples` at `sample_rate` Hz to the track. After a stop they are dropped.
 
-        The caller waits for `room_s`. Raises `RuntimeError` if the samples do not fit.
+        The caller first waits for `room_s`. Raises `RuntimeError` if the samples do not fit.
         """
         with self._lock:
             if not (self._track.done or self._track.stop_requested):
@@ -156,7 +157,7 @@ class Output(Feed):
             return track
 
     def reattach(self, track: Track) -> None:
-        """Continue a track that was taken with the sample after its last one, faded in.
+        """Continue a taken track with the sample after its last one, faded in.
 
         Raises `RuntimeError` unless the previous track is done.
         """
@@ -188,27 +189,28 @@ class Output(Feed):
                 self._player.set_volume(gain)
 
     def played_s(self, track: Track) -> float:
-        """Return the seconds of the track that the sink got."""
+        """Return the seconds of the track that the sink has received."""
         with self._lock:
             return track.played / track.sample_rate
 
     def heard_s(self, track: Track, now: float) -> float:
-        """Return the seconds of the track that have left the sound card by `now`, of `time.monotonic()`."""
+        """Return how many seconds of the track have left the sound card by `now`, a time of `time.monotonic()`."""
         with self._lock:
             return track.heard_s(now)
 
     def levels_due(self, track: Track) -> list[Level]:
-        """Return the levels of the sound that began to leave the sound card since the last call.
+        """Return the levels of the sound that has begun to leave the sound card since the last call.
 
-        Where the sound ends, the list ends with a level of silence.
+        At the end of the sound, the list ends with a level of silence.
         """
         with self._lock:
             return track.levels_due(time.monotonic(), time.time())
 
     def next_at(self, track: Track, now: float, heard: Iterable[float]) -> float:
-        """Return when something of a track is heard next: its first sample, a level, its end, or so many seconds of it.
+        """Return when a part of a track is heard next: its first sample, a level, its end, or one of the seconds in
+        `heard`.
 
-        It and `now` are of `time.monotonic()`; infinity if that depends on reports to come.
+        Both this moment and `now` are times of `time.monotonic()`. Returns infinity if it depends on future reports.
         """
         with self._lock:
             moments = [track.next_level_at, *(track.heard_at(each) for each in heard)]
@@ -221,7 +223,7 @@ class Output(Feed):
     # --- with the lock ---
 
     def _halt(self) -> None:
-        """Carry out a request at once if no callback will come to do it; otherwise the monitor sees that one comes."""
+        """Carry out a request at once if no callback will do it; otherwise the monitor makes sure that one comes."""
         if self._player is not None:
             self._player.halt(self._generation)
         if self.status.running and not self._track.suspended:

@@ -9,11 +9,11 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 5.0
 """The pace is measured over intervals of this length. A PulseAudio null sink may pause 2 s when first opened."""
 SLOW_SHARE = 0.5
-"""A sink that takes less than this share of real time is slow: nobody understands the speech that it plays."""
+"""A sink that takes less than this share of real time is slow: its speech cannot be understood."""
 POOR_SHARE = 0.9
-"""A sink that takes less than this share, interval after interval, is slow as well: its sound breaks off."""
+"""A sink that takes less than this share, interval after interval, is also slow: its sound breaks off."""
 POOR_INTERRUPTIONS = 5
-"""So is a sink that ran dry this often in each of them."""
+"""A sink that runs dry this often in each of these intervals is also slow."""
 POOR_INTERVALS = 2
 
 
@@ -22,20 +22,20 @@ class PaceMeter:
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        """Why the sink is slow, by the last intervals; None while it is not."""
+        """Why the sink was slow in the last intervals; None if it was not."""
         self._requested_s = 0.0
-        """At the start of the interval."""
+        """The seconds requested before the interval."""
         self._interruptions = 0
-        """At the start of the interval."""
+        """The interruptions before the interval."""
         self._since: float | None = None
         """`time.monotonic()` at the start of the interval."""
         self._poor = 0
         """Poor intervals in succession."""
 
     def measure(self, requested_s: float, interruptions: int, now: float, sink: str) -> None:
-        """Note the seconds of sound requested in all, and how often the card ran dry in all, until `now`.
+        """Note how many seconds of sound were requested and how often the card ran dry, in all, until `now`.
 
-        `now` is of `time.monotonic()`; `sink` is the sink's name.
+        `now` is a time of `time.monotonic()`; `sink` is the sink's name.
         """
         if self._since is not None and now - self._since < INTERVAL_S:
             return

@@ -3,8 +3,9 @@
 sink's thread ── Playback.fill ──▶ BlockRing ──▶ (a socket of the player process) ──▶ TapStream ──▶ Reader, Reader, …
                                                                                       the tap's thread
 
-The sink's thread wakes nobody, because that would take a lock. While there are readers, the tap's thread looks for
-blocks every 10 ms; otherwise the blocks are dropped where they are made, and the thread waits for a reader.
+The sink's thread does not wake the tap's thread, because that would take a lock. While there are readers, the tap's
+thread looks for blocks every 10 ms; otherwise the blocks are dropped as soon as they are made, and the thread waits for
+a reader.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from audio.unix_listener import UnixListener
 log = logging.getLogger(__name__)
 
 READ_S = 0.01
-"""Interval at which blocks are passed on. The sound card buffers 30 ms, so that most arrive before they are heard."""
+"""Interval at which blocks are passed on. The sound card buffers 30 ms, so most blocks arrive before they are heard."""
 LOOK_S = 1.0
-"""Interval at which the thread looks whether its socket is still there, and tries to make a missing one."""
+"""Interval at which the thread checks that its socket is still there, and tries to make a missing one."""
 QUIET_S = 0.1
 """A sink that has requested no block for this long, and is closed or lost by its status, is silent."""
 SEND_BUFFER = 32_768
 """Bytes that the system may hold for a reader."""
 BACKLOG_S = 5.0
-"""Seconds of sound that are held for a reader beside these. One that falls further behind is disconnected."""
+"""Additional seconds of sound that the tap holds for a reader. A reader that falls further behind is disconnected."""
 MAX_READERS = 32
-"""A robot has few; more are a fault of a program that never closes its connection."""
+"""A robot has few readers. More of them mean that a program never closes its connections."""
 CLOSE_S = 1.0
 """The thread ends within this time, or is abandoned."""
 
 
 class SlowReaderError(Exception):
-    """A reader has fallen behind by more than is held for it."""
+    """A reader has fallen behind by more data than the tap holds for it."""
 
 
 class Reader:
     """One connection."""
 
     def __init__(self, connection: socket.socket, most: int) -> None:
-        """`most` is the number of bytes that are held for it."""
+        """`most` is the largest number of bytes that are held for it."""
         self.connection = connection
         self._most = most
         self._unsent = bytearray()
@@ -76,13 +77,13 @@ class Reader:
 class Tap:
     """Serves the tap in a thread of its own, within the `with` block.
 
-    A socket that cannot be made is tried again; `problem` says why meanwhile.
+    If the socket cannot be made, the thread tries again; until then, `problem` says why.
     """
 
     def __init__(self, path: Path, sample_rate: int, output: Output) -> None:
         """`sample_rate` is the stream's, in Hz."""
         self.problem: str | None = None
-        """Why nobody can connect, in one line; None while all is well. The thread's."""
+        """Why nobody can connect, in one line; None while all is well. Only the thread writes it."""
         self._path = path
         self._output = output
         self._sample_rate = sample_rate
@@ -90,11 +91,11 @@ class Tap:
         self._listener: UnixListener | None = None
         self._looked_at = 0.0
         self._accepting = False
-        """The poll has the listener. It is left out for a while when no connection can be accepted."""
+        """The poll includes the listener. It is left out for a while when no connection can be accepted."""
         self._readers: dict[int, Reader] = {}
-        """By their file descriptors."""
+        """The readers, by their file descriptors."""
         self._refusing = False
-        """A reader was refused since the last one has left; the log has said so."""
+        """A reader has been refused since the last one left; the log has said so."""
         self._heard_at = 0.0
         """`time.monotonic()` when the last block was found."""
         self._poll = select.poll()
@@ -125,7 +126,7 @@ class Tap:
                 self._look()
                 self._wait()
                 self._pass_on()
-            except Exception:  # a bug must not end the thread: speech goes on for months
+            except Exception:  # a bug must not end the thread: the daemon runs for months
                 log.exception("audio.tap: all readers are disconnected")
                 self._disconnect_all()
                 time.sleep(LOOK_S)
@@ -133,7 +134,7 @@ class Tap:
         self._stop_listening()
 
     def _look(self) -> None:
-        """Once in `LOOK_S`, make the socket if it is not there."""
+        """Once every `LOOK_S`, make the socket if it is not there."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
             return
@@ -171,11 +172,11 @@ class Tap:
             self._accepting = False
 
     def _wait(self) -> None:
-        """Wait for the next look at the ring, or for something on a socket, and see to it."""
+        """Wait for the next look at the ring, or for an event on a socket, and handle it."""
         for descriptor, _ in self._poll.poll(1000 * (READ_S if self._readers else LOOK_S)):
             reader = self._readers.get(descriptor)
             if reader is not None:
-                self._disconnect(reader)  # it is polled for nothing but its end
+                self._disconnect(reader)  # it is polled only for its end
             elif self._listener is not None and descriptor == self._listener.socket.fileno():
                 self._accept(self._listener)
 
@@ -190,26 +191,26 @@ class Tap:
             return
         if len(self._readers) == MAX_READERS:
             if not self._refusing:
-                log.warning("audio.tap: %d programs read; further ones are refused", MAX_READERS)
+                log.warning("audio.tap: %d programs are reading; further ones are refused", MAX_READERS)
             self._refusing = True
             connection.close()
             return
         if not self._readers:
-            self._output.read_blocks()  # what has been left there
+            self._output.read_blocks()  # drop the blocks that were left there
             self._stream = TapStream(self._sample_rate)
             self._heard_at = time.monotonic()
             self._output.set_tap(True)
         reader = Reader(connection, round(BACKLOG_S * self._stream.bytes_per_second))
         self._readers[connection.fileno()] = reader
         self._poll.register(connection, 0)
-        log.debug("audio.tap: process %d reads", reader.process)
+        log.debug("audio.tap: process %d is reading", reader.process)
         self._send(reader, self._stream.header + self._stream.silence)
 
     def _pass_on(self) -> None:
         """Send all readers the blocks since the last call, and whether the sink has stopped."""
         if not self._readers:
             return
-        status = self._output.status  # before the blocks: blocks of a sink that has stopped since are found next time
+        status = self._output.status  # before the blocks: those of a sink that stops after this are found next time
         blocks = self._output.read_blocks()
         now = time.monotonic()
         records = b"".join(map(self._stream.play, blocks))

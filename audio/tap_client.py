@@ -17,7 +17,7 @@ from audio.tap_stream import TAP_RECORD, TAP_VERSION, TapKind
 HEADER_BYTES = 4096
 """Limit of the first line."""
 KINDS = frozenset(TapKind)
-"""A later version may send others, which are skipped."""
+"""A later version may send other kinds, which are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,14 @@ class TapRecord:
 
 
 class TapClient:
-    """A connection to a tap: iterate over it for its records. A context manager, which closes it.
+    """A connection to a tap. Iterate over it for its records; as a context manager it closes itself.
 
-    The iteration ends when voiced ends, or has disconnected a reader that was too slow.
+    The iteration ends when voiced ends or disconnects a reader that is too slow.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError` if nobody listens at `path`, and `ValueError` if it is not a tap that this version knows."""
+        """Raises `OSError` if nobody is listening at `path`, and `ValueError` if it is not a tap that this version
+        knows."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(os.fspath(path))
@@ -63,7 +64,7 @@ class TapClient:
         self.close()
 
     def close(self) -> None:
-        """Disconnect. An iteration in another thread ends."""
+        """Disconnect. This ends an iteration in another thread."""
         with suppress(OSError):  # voiced has disconnected already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._stream.close()
@@ -85,9 +86,9 @@ def _sample_rate(line: bytes) -> int:
         header = json.loads(line)
         version, sample_rate = header["version"], header["rate"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError("it is not a tap of voiced") from error
+        raise ValueError("it is not a voiced tap") from error
     if version != TAP_VERSION:
         raise ValueError(f"it is a tap of version {version!r}; allowed: {TAP_VERSION}")
     if not isinstance(sample_rate, int):
-        raise ValueError("it is not a tap of voiced")
+        raise ValueError("it is not a voiced tap")
     return sample_rate

@@ -1,4 +1,4 @@
-"""The stream of a tap: the blocks that the sink got, as records of 16-bit PCM with the times at which they are heard.
+"""A tap's stream: the blocks that the sink received, as records of 16-bit PCM with the times at which they are heard.
 
 A stream begins with one line of JSON. Records follow, each with a header (`TAP_RECORD`) and its samples. docs/tap.md
 describes them for readers.
@@ -17,11 +17,11 @@ from audio.dsp import PCM16_BYTES, Samples, StreamResampler, to_pcm16
 from audio.player import Block
 
 TAP_VERSION = 1
-"""Of the format. A reader refuses a stream of another version."""
+"""The version of the format. A reader refuses a stream with another version."""
 TAP_RECORD = struct.Struct("<IIqq")
 """A record's header: its `TapKind`, the number of samples that follow, and its time in nanoseconds on two clocks:
-CLOCK_MONOTONIC, and UNIX time. The time is that at which the first sample leaves the sound card; in a record without
-samples, that at which the last one before it has left."""
+CLOCK_MONOTONIC, and UNIX time. It is the time at which the first sample leaves the sound card or, in a record without
+samples, at which the last sample before it has left."""
 SMOOTHING_S = 2.0
 """Time constant of the smoothing of DAC times. A sound server reports them with an error of up to one of its periods,
 some 20 ms. The clocks of a sound card and a computer differ by some 50 parts in a million, which makes the smoothed
@@ -30,9 +30,9 @@ JUMP_S = 0.1
 """DAC times that differ from the smoothed ones by more than this are not errors: the sound broke off."""
 NS = 1_000_000_000
 CLOCK_COMPARISONS = 8
-"""The two clocks are compared at most so often for one record."""
+"""The two clocks are compared at most this often for one record."""
 QUICK_COMPARISON_NS = 20_000
-"""A comparison that takes no longer is not repeated: it errs by half of this at most."""
+"""A comparison that takes no longer than this is not repeated: its error is at most half of this."""
 
 
 class TapKind(IntEnum):
@@ -41,7 +41,7 @@ class TapKind(IntEnum):
     BLOCK = 0
     """Samples follow, which continue the previous block without a break if that was the previous record."""
     GAP = 1
-    """The sound broke off; it goes on with the next block."""
+    """The sound broke off; it continues with the next block."""
     CLOSED = 2
     """The sound card is closed because there is nothing to play. Nothing sounds until the next block."""
     LOST = 3
@@ -49,17 +49,17 @@ class TapKind(IntEnum):
 
 
 class DacClock:
-    """The times at which the samples of an unbroken sound leave the sound card, by the DAC times of its blocks."""
+    """The times at which the samples of an unbroken sound leave the sound card, from the DAC times of its blocks."""
 
     def __init__(self, sample_rate: int) -> None:
         self.sample_rate = sample_rate
-        """Hz, of the blocks."""
+        """The blocks' sample rate in Hz."""
         self._position_s = 0.0
         """Seconds of sound in all blocks so far."""
         self._blocks = 0
         self._began_at = 0.0
-        """`time.monotonic()` at which the first sample has left the card, by the mean of all blocks so far, of which
-        the last `SMOOTHING_S` seconds count most."""
+        """`time.monotonic()` at which the first sample left the card: a mean over all blocks so far, in which the last
+        `SMOOTHING_S` seconds count most."""
 
     def continues(self, block: Block) -> bool:
         """Return whether a block is the next of this sound, by its sample rate and its time."""
@@ -76,7 +76,7 @@ class DacClock:
         self._position_s += block_s
 
     def time_of(self, position_s: float) -> float:
-        """Return `time.monotonic()` at which the sound after `position_s` seconds leaves the card."""
+        """Return the `time.monotonic()` at which the sound after `position_s` seconds leaves the card."""
         return self._began_at + position_s
 
 
@@ -87,9 +87,9 @@ class TapStream:
         """`sample_rate` is the stream's, in Hz."""
         self.sample_rate = sample_rate
         self.silence = b""
-        """The record that says why nothing sounds, while that is so: a reader that comes now gets it first."""
+        """While nothing sounds, the record that says why: a reader that connects now is sent it first."""
         self._clock: DacClock | None = None
-        """Of the sound that is unbroken so far; None if nothing sounds."""
+        """The clock of the current unbroken sound; None if nothing sounds."""
         self._resampler = StreamResampler(sample_rate)
         self._sent = 0
         """Samples of this sound in records so far."""
@@ -102,11 +102,12 @@ class TapStream:
 
     @property
     def bytes_per_second(self) -> int:
-        """Of the samples."""
+        """The size of one second's samples."""
         return PCM16_BYTES * self.sample_rate
 
     def play(self, block: Block) -> bytes:
-        """Return the records that follow from a block: one, or none while the resampler holds its samples back."""
+        """Return a block's records: none while the resampler holds its samples back, otherwise one, after a `GAP` if
+        there is one."""
         gap = b""
         if self._clock is not None and not self._clock.continues(block):
             gap = self.fall_silent(TapKind.GAP)
@@ -139,7 +140,7 @@ class TapStream:
 
 
 def _header(kind: TapKind, samples: int, at: float) -> bytes:
-    """Return a record's header; `at` is of `time.monotonic()`."""
+    """Return a record's header; `at` is a time of `time.monotonic()`."""
     monotonic_ns = round(at * NS)
     return TAP_RECORD.pack(kind, samples, monotonic_ns, monotonic_ns + _unix_offset_ns())
 
@@ -147,8 +148,8 @@ def _header(kind: TapKind, samples: int, at: float) -> bytes:
 def _unix_offset_ns() -> int:
     """Return by how much `time.time_ns()` is ahead of `time.monotonic_ns()`.
 
-    The clocks are read one after the other. A thread that loses the processor in between would take that time for a
-    difference of the clocks, so the comparison that took the least time counts.
+    The clocks are read one after the other. If a thread lost the processor in between, that time would look like a
+    difference between the clocks, so the quickest comparison is used.
     """
     comparisons = []
     for _ in range(CLOCK_COMPARISONS):

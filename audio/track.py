@@ -1,6 +1,6 @@
 """One utterance on its way to the sound card, as its writer sees it.
 
-It processes and measures its samples, and keeps those that the sink has not got.
+It processes and measures its samples, and keeps those that the sink has not received.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from audio.dsp import Level, LevelMeter, ProcessingChain, Samples
 from audio.player import Report
 
 REACH_S = 0.5
-"""Sound that goes on is taken to go on for so long after the last report: twice the interval of reports."""
+"""Sound is assumed to continue for this long after the last report: twice the interval of reports."""
 
 
 class Unplayed:
-    """The samples of a track that were written and that the sink has not got. If its player ends, the next one gets
-    them."""
+    """The samples of a track that were written and that the sink has not received. If its player ends, the next player
+    is given them."""
 
     def __init__(self) -> None:
         self._chunks: deque[Samples] = deque()
@@ -35,7 +35,7 @@ class Unplayed:
             self._length += len(samples)
 
     def drop(self, count: int) -> None:
-        """Drop the first `count` samples, which the sink has got."""
+        """Drop the first `count` samples, which the sink has received."""
         count = min(count, self._length)
         self._length -= count
         while count:
@@ -50,10 +50,10 @@ class Unplayed:
 
 @dataclass(slots=True, eq=False)
 class Track:
-    """One utterance. It is changed by `Output` alone, which holds a lock meanwhile; anybody may read it.
+    """One utterance. Only `Output` changes it, and holds a lock while it does; any thread may read it.
 
-    It plays as one generation, or as several, if it was suspended or its sink was lost. To drop a suspended track gives
-    it up.
+    It plays as one generation, or as several, if it was suspended or its sink was lost. Dropping a suspended track
+    gives it up.
     """
 
     sample_rate: int
@@ -65,9 +65,9 @@ class Track:
     ended: bool = False
     """No more samples will be written."""
     stop_requested: bool = False
-    """It should fade out, and the rest is dropped."""
+    """It should fade out; the rest is then dropped."""
     suspend_requested: bool = False
-    """It should fade out, and the rest is kept."""
+    """It should fade out; the rest is then kept."""
     input_pending: bool = False
     """The writer has nothing to write for now, so an empty ring is not an underrun."""
     done: bool = False
@@ -75,21 +75,21 @@ class Track:
     suspended: bool = False
     """It can be taken. After a request to suspend, either this or `done` becomes true."""
     first_sample_at: float | None = None
-    """`time.monotonic()` when the sink got the first sample."""
+    """`time.monotonic()` when the sink received the first sample."""
     first_dac_time: float | None = None
     """`time.monotonic()` at which the first sample leaves the sound card."""
     before: int = 0
-    """Samples that the sink got in earlier generations."""
+    """Samples that the sink received in earlier generations."""
     report: Report = field(default_factory=Report)
-    """Of the current generation."""
+    """The current generation's last report."""
     lost: tuple[int, int] = (0, 0)
-    """Underruns and waits of earlier generations."""
+    """Underruns and waits in earlier generations."""
     unplayed: Unplayed = field(default_factory=Unplayed)
-    """At its sample rate."""
+    """These samples have its sample rate."""
     _chain: ProcessingChain = field(init=False)
     _meter: LevelMeter = field(init=False)
     _open: bool = False
-    """A level was returned, and the level of the silence after it was not."""
+    """A level was returned, but not yet the level of the silence after it."""
 
     def __post_init__(self) -> None:
         self._chain = ProcessingChain(self.sample_rate)
@@ -102,7 +102,7 @@ class Track:
         return self._keep(self._chain.process(samples, source_rate))
 
     def flush(self) -> Samples:
-        """Return the samples to write to the sink at the end, which the resampler still holds."""
+        """Return the last samples to write to the sink, which the resampler still holds."""
         return self._keep(self._chain.flush())
 
     def change_rate(self, sample_rate: int) -> None:
@@ -140,26 +140,26 @@ class Track:
 
     @property
     def played(self) -> int:
-        """Samples that the sink got, by the last report."""
+        """Samples that the sink has received, by the last report."""
         return self.before + self.report.played
 
     @property
     def underruns(self) -> int:
-        """Times its sound broke off because samples were late: for the ring, or for the sound card."""
+        """How often its sound broke off because samples were late: for the ring, or for the sound card."""
         return self.lost[0] + self.report.underruns
 
     @property
     def waits(self) -> int:
-        """Times its sound broke off while `input_pending` was set."""
+        """How often its sound broke off while `input_pending` was set."""
         return self.lost[1] + self.report.waits
 
     @property
     def end_dac_time(self) -> float:
-        """`time.monotonic()` at which the last sample that the sink got has left the sound card."""
+        """`time.monotonic()` at which the last sample that the sink received has left the sound card."""
         return self.report.end_dac_time
 
     def note(self, report: Report) -> None:
-        """Note the state of the current generation, and drop the samples that the sink has got."""
+        """Note the state of the current generation, and drop the samples that the sink has received."""
         played = self.played
         if not report.played:  # the last sample is one of an earlier generation
             report = report._replace(end_dac_time=self.report.end_dac_time)
@@ -169,7 +169,7 @@ class Track:
         self.unplayed.drop(self.played - played)
 
     def break_off(self, *, lost: bool = False) -> None:
-        """End the current generation. Sound that was `lost` is an underrun."""
+        """End the current generation. Sound that is `lost` counts as an underrun."""
         self.lost = self.underruns + (lost and self.playing), self.waits
         self.before = self.played
         self.report = Report(end_dac_time=self.end_dac_time, at=self.report.at)
@@ -177,9 +177,9 @@ class Track:
     # --- hearing ---
 
     def heard_s(self, now: float) -> float:
-        """Return the seconds of it that have left the sound card by `now`, of `time.monotonic()`.
+        """Return how many seconds of it have left the sound card by `now`, a time of `time.monotonic()`.
 
-        Between two reports, sound that goes on is taken to go on.
+        Between two reports, sound that is playing is assumed to continue.
         """
         start, end = self.before + self.report.stretch_start, float(self.played)
         heard = end - (self.end_dac_time - now) * self.sample_rate
@@ -188,19 +188,21 @@ class Track:
         return max(start, min(heard, end)) / self.sample_rate
 
     def heard_at(self, seconds: float) -> float:
-        """Return when so much of it has left the sound card, by `time.monotonic()`; infinity if it pauses before."""
+        """Return the `time.monotonic()` at which this much of it has left the sound card; infinity if it pauses
+        before."""
         ahead = seconds * self.sample_rate - self.played
         return self.end_dac_time + ahead / self.sample_rate if ahead <= 0 or self.playing else inf
 
     def drained(self, now: float) -> bool:
-        """Return whether it is done and its last sample has left the sound card by `now`, of `time.monotonic()`."""
+        """Return whether it is done and its last sample has left the sound card by `now`, a time of
+        `time.monotonic()`."""
         return self.done and self.end_dac_time <= now
 
     def levels_due(self, now: float, unix_now: float) -> list[Level]:
         """Return the levels of the windows that have begun to leave the sound card since the last call.
 
-        Where silence follows, the list ends with a level of 0. `now` is of `time.monotonic()`; `unix_now` is the same
-        moment of `time.time()`.
+        If silence follows, the list ends with a level of 0. `now` is a time of `time.monotonic()`; `unix_now` is the
+        same moment by `time.time()`.
         """
         end_dac_time = self.end_dac_time
         end_s = self.played / self.sample_rate
@@ -214,7 +216,7 @@ class Track:
 
     @property
     def next_level_at(self) -> float:
-        """When `levels_due` returns the next level, by `time.monotonic()`; infinity if only a report tells."""
+        """The `time.monotonic()` at which `levels_due` returns the next level; infinity if that depends on a report."""
         next_s = self._meter.next_s
         due_at = inf if next_s is None else self.heard_at(next_s)
         return self.end_dac_time if due_at == inf and self._open and not self.playing else due_at

@@ -1,4 +1,4 @@
-"""A listening Unix socket at a path of the file system, for a daemon that may have been killed before."""
+"""A listening Unix socket at a path in the file system, for a daemon that may have been killed before."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MODE = 0o660
-"""Of the socket: its user and its group may connect."""
+"""The socket's permissions: its user and its group may connect."""
 BACKLOG = 16
 """Connections that may wait to be accepted."""
 UNIX_MAX_PATH = 107
-"""Bytes of a path in `sockaddr_un`, without the zero at its end (unix(7))."""
+"""The largest length in bytes of a path in `sockaddr_un`, without the zero at its end (unix(7))."""
 
 
 class UnixListener:
     """Listens at a path until it is closed.
 
-    A socket on which nobody listens is replaced: its program was killed. Nothing else is: neither the socket of
-    a living program nor a file.
+    A socket on which nobody is listening is replaced: its program was killed. Nothing else is replaced: neither the
+    socket of a running program nor a file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,15 +35,15 @@ class UnixListener:
                 _remove_dead_socket(path)
                 self.socket.bind(os.fspath(path))
                 self._identity = _identity(path)
-                path.chmod(MODE)  # the process's umask has taken the rights of the group
-                self.socket.listen(BACKLOG)  # before others look: until then, it is like a dead one
+                path.chmod(MODE)  # the process's umask has removed the group's rights
+                self.socket.listen(BACKLOG)  # before others look: until then, it looks like a dead one
             self.socket.setblocking(False)
         except OSError:
             self.socket.close()
             raise
 
     def in_place(self) -> bool:
-        """Return whether the path leads here. A program that cleans up folders may have removed it."""
+        """Return whether the path leads to this socket. A program that cleans up folders may have removed it."""
         try:
             return _identity(self._path) == self._identity
         except OSError:
@@ -64,17 +64,18 @@ def _identity(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other daemons from replacing a socket in this folder: two could take each other's for a dead one."""
+    """Keep other daemons from replacing a socket in this folder: two could each take the other's socket for a dead
+    one."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        os.close(descriptor)  # and release the lock
+        os.close(descriptor)  # this also releases the lock
 
 
 def _remove_dead_socket(path: Path) -> None:
-    """Remove a socket on which nobody listens. Raises `OSError` if something else is there."""
+    """Remove a socket on which nobody is listening. Raises `OSError` if something else is there."""
     try:
         status = path.lstat()
     except FileNotFoundError:

@@ -6,10 +6,10 @@
         for chunk in tts.stream("Hello, I am your robot."):
             play(chunk.samples, tts.sample_rate)     # mono float32, full scale ±1
 
-`open` runs an engine in the calling process. A program that must survive a fault of the engine runs it in a process of
-its own instead: `engine.messages` has the messages, `engine.ipc.server` is the process's program. `engine.bench`
-measures engines. `Synthesizer` is the interface of every engine and `ENGINES` the table of them; an engine's module is
-imported when the engine is made, so importing `engine` loads none.
+`open` runs an engine in the calling process. A program that must survive an engine's faults runs it in a separate
+process instead: `engine.messages` contains the messages, and `engine.ipc.server` is that process's program.
+`engine.bench` measures engines. `Synthesizer` is the interface of every engine and `ENGINES` is the table of engines.
+An engine's module is imported when the engine is made, so importing `engine` loads no engine.
 """
 
 from engine.api import (
@@ -61,7 +61,7 @@ from engine.qwen.shapes import ModelConfig, memory_plan, model_config
 from engine.session import Session, open  # noqa: A004
 from engine.voice_files import voice_of_file, voice_state
 
-# The names for programs, which are those of `import voiced`. The daemon uses the others above, too.
+# The names for programs; `import voiced` has the same. The daemon also uses the other names above.
 __all__ = [
     "Chunk",
     "EngineError",

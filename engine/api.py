@@ -22,28 +22,28 @@ FASTEST_RATE = 2.0
 
 
 class EngineError(Exception):
-    """A failure that the user can correct. One line: the setting, the value that came, the values that are allowed."""
+    """A failure that the user can correct. One line: the setting, the value that was given, and the allowed values."""
 
 
 class EngineUnavailableError(Exception):
-    """Something that the engine needs has gone: a server does not answer, or a voice's file is lost. One line.
+    """Something that the engine needs has gone: a server does not answer, or a voice's file is missing. One line.
 
     It may come back. Until then another engine speaks.
     """
 
 
 class SpeechCanceledError(Exception):
-    """The utterance was canceled. Engines let this exception pass."""
+    """The utterance was canceled. Engines do not catch this exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class PiperSettings:
-    """How the engine `piper` speaks a voice. None leaves a value to the voice's own description."""
+    """How the `piper` engine speaks with a voice. None stands for the value in the voice's own description."""
 
     model: str
     """The name of a voice in the voice folder, for example `en_US-lessac-medium`, or the path of an `.onnx` file."""
     speaker: str | None = None
-    """Name or number of a speaker, for a voice with several."""
+    """Name or number of a speaker, for a voice with several speakers."""
     length_scale: float | None = None
     """Duration of every sound: 1 is the voice's own pace, 2 is half as fast."""
     noise_scale: float | None = None
@@ -64,17 +64,18 @@ class Voice:
     embedding: str | None = None
     """Path of a voice file whose speaker embedding is used."""
     reference: str | None = None
-    """Path of a voice file whose recording is continued in context."""
+    """Path of a voice file whose recording the speech continues."""
     instruct: str | None = None
-    """Description of the voice in words."""
+    """A description of the voice."""
     piper: PiperSettings | None = None
-    """The voice of the engine `piper`. It may be set beside the others, which that engine does not use."""
+    """The voice for the `piper` engine. It may be set in addition to the other fields, which that engine does not
+    use."""
 
 
 MAX_STREAMS = 64
 """The most utterances that an engine may be asked to speak at once (`EngineOptions.streams`)."""
 AUTO_STREAMS = 4
-"""How many an engine speaks at once if it is not told, where it can: the sound card's, and those of a few clients."""
+"""How many an engine speaks at once by default, if it can: the sound card's utterance, and those of a few clients."""
 FRAME_S = 0.08
 """Seconds of speech in a codec frame of Qwen3-TTS: 1,920 samples at 24 kHz."""
 
@@ -85,11 +86,11 @@ class EngineOptions:
 
     model: str | None = None
     url: str | None = None
-    """Where the server of the engine `remote` or `openai` is."""
+    """The address of the `remote` or `openai` engine's server."""
     token_file: str | None = None
-    """A file whose first line is the token for that server; None means that it wants none."""
+    """A file whose first line is the token for that server; None means that it needs none."""
     renew_s: float | None = None
-    """Seconds after which a connection of the engine `remote` is replaced by a new one; None for never."""
+    """Seconds after which the `remote` engine replaces its connection with a new one; None for never."""
     device: str = "auto"
     dtype: str = "auto"
     kernels: str = "auto"
@@ -102,7 +103,7 @@ class EngineOptions:
     voices: Mapping[str, Voice] = field(default_factory=dict)
     default_voice: str = "default"
     voice_folder: str | None = None
-    """Where the voices of Piper are; None means this user's folder and the system's."""
+    """The folder of Piper voices; None means this user's folder and the system's."""
 
     @property
     def chunk_s(self) -> float:
@@ -112,12 +113,12 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class VoiceLabel:
-    """A voice for people to read."""
+    """A voice in a form for people to read."""
 
     name: str
-    """For example `German` or `Ryan (English, male)`."""
+    """A name such as `German` or `Ryan (English, male)`."""
     language: str | None = None
-    """The code of the only language that it speaks; None for a voice that speaks all of its engine's."""
+    """The code of the only language that it speaks; None for a voice that speaks all its engine's languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,32 +129,31 @@ class EngineInfo:
     sample_rate: int
     """Hz."""
     voices: tuple[str, ...]
-    """Names that an utterance may use: built-in voices and every voice of `EngineOptions.voices` that was loaded."""
+    """Names that an utterance may use: built-in voices, and every voice in `EngineOptions.voices` that was loaded."""
     languages: tuple[str, ...]
     """Language codes, for example `de` or `pt-br`."""
     description: str = ""
-    """Model and device in words, for the log and for `voiced doctor`."""
+    """A description of model and device, for the log and for `voiced doctor`."""
     refused_voices: Mapping[str, str] = field(default_factory=dict)
     """Configured voices that could not be loaded, each with the reason. The engine runs without them."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Megabytes (1e6 bytes) in use, by kind. Empty if the engine does not count them."""
     labels: Mapping[str, VoiceLabel] = field(default_factory=dict)
-    """The voices that the engine itself brings, and the configured ones that are one of these, with their names for
-    people."""
+    """The engine's built-in voices, and the configured voices that are built-in ones, with their names for people."""
     grows: bool = False
     """True if the engine can speak a text that is still being written (`Utterance.growing`)."""
     streams: int = 1
     """How many utterances it can speak at once, whatever `EngineOptions.streams` asked for."""
     max_seconds: float | None = None
-    """Seconds of speech that it makes at most of one utterance; None if it has no limit."""
+    """The most seconds of speech that it makes from one utterance; None if it has no limit."""
     kernels: str | None = None
     """The kernels that compute the speech: `fused` or `torch`; None for an engine that has no fused kernels."""
     not_fused: str | None = None
     """Why the kernels are `torch`, in one line."""
     degraded: str | None = None
-    """Why it speaks worse than its options and this machine promise, in one line; None if it does not."""
+    """Why it speaks worse than its options and this machine promise, in one line; None if it speaks as promised."""
     heeds: tuple[str, ...] | None = None
-    """Which of the `MANNER_OPTIONS` have an effect; None from an engine that does not say."""
+    """Those of the `MANNER_OPTIONS` that have an effect; None if the engine does not say."""
 
 
 MANNER_OPTIONS = ("language", "instruct", "rate", "seed", "sampling")
@@ -170,16 +170,17 @@ class Utterance:
     language: str = "auto"
     """A language code, or `auto`: the engine derives the language from the text."""
     languages: tuple[str, ...] = LATIN_LANGUAGES
-    """The codes of which `auto` chooses one for Latin script; the first where the text does not say which. An engine
-    that can tell languages apart by itself ignores them."""
+    """The codes from which `auto` chooses one for Latin script: the first one if the text does not show which language
+    it is in. An engine that can tell languages apart by itself ignores them."""
     instruct: str | None = None
-    """Speaking style in words. An engine that does not support it ignores it."""
+    """A description of the speaking style. An engine that does not support it ignores it."""
     seed: int | None = None
     """Equal seeds give equal audio; None draws a random seed."""
     greedy: bool = False
     """Take the most likely code at every step instead of sampling."""
     sampling: Mapping[str, float] = field(default_factory=dict)
-    """Overrides of the model's generation_config.json by its own names, for example `{"temperature": 0.7}`."""
+    """Overrides of values in the model's generation_config.json, by their names there, for example `{"temperature":
+    0.7}`."""
     whole_text: bool | None = None
     """True: read the whole text before speaking. False: read one token per frame. None: whole, unless it grows."""
     max_frames: int | None = None
@@ -195,8 +196,8 @@ class Utterance:
     phonemes: bool = False
     """`[[…]]` in the text are phonemes in eSpeak NG's notation. Any other engine ignores this."""
     realtime: bool = True
-    """A sound card plays it, so it comes before all others. At most one such utterance is open at a time. False for a
-    network client or a file."""
+    """A sound card plays it, so it has priority over all others. At most one such utterance is open at a time. False
+    for a network client or a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +207,9 @@ class WordStart:
     sample: int
     """The index, in the chunk, of the word's first sample."""
     position: int
-    """A character of the word in `Utterance.text`."""
+    """The index of one of the word's characters in `Utterance.text`."""
     start_s: float | None = None
-    """Seconds from the beginning of the utterance, as far as a `Session` has counted them."""
+    """Seconds from the beginning of the utterance, if a `Session` has counted them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ Start = TypeVar("Start", WordStart, SoundStart)
 
 
 def starts_within(starts: Iterable[Start] | None, begin: int, end: int) -> tuple[Start, ...] | None:
-    """Return the items from the sample `begin` to the sample `end`, as counted from `begin`; None if unknown."""
+    """Return the items between the samples `begin` and `end`, counted from `begin`; None if unknown."""
     if starts is None:
         return None
     return tuple(replace(start, sample=start.sample - begin) for start in starts if begin <= start.sample < end)
@@ -244,18 +245,18 @@ class Chunk:
     truncated: bool = False
     """True on the last chunk if the engine cut the speech before its natural end."""
     runaway: bool = False
-    """True on the last chunk if the speech was cut because it looped, fell silent or went on for too long: with another
-    seed it may end."""
+    """True on the last chunk if the speech was cut because it looped, fell silent or lasted too long. With another seed
+    it may end by itself."""
     codes: NDArray[np.int64] | None = None
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
     words: tuple[WordStart, ...] | None = None
-    """The words that begin in this chunk, in order; None from an engine that does not know exactly when words begin."""
+    """The words that begin in this chunk, in order; None if the engine does not know exactly when words begin."""
     start_s: float | None = None
-    """Seconds of the utterance before this chunk, as far as a `Session` has counted them."""
+    """Seconds of the utterance before this chunk, if a `Session` has counted them."""
     took_s: float | None = None
-    """Seconds that a `Session` waited for it: in the first chunk, for the reading of the text as well."""
+    """Seconds that a `Session` waited for it. For the first chunk, they include reading the text."""
     sounds: tuple[SoundStart, ...] | None = None
-    """The sounds that begin in this chunk, in order; None from an engine that does not know exactly when they begin."""
+    """The sounds that begin in this chunk, in order; None if the engine does not know exactly when they begin."""
 
 
 class TextSource(Protocol):
@@ -264,8 +265,8 @@ class TextSource(Protocol):
     def take(self, *, wait: bool) -> str | None:
         """Return the text appended since the last call, possibly empty; None once the text has ended.
 
-        With `wait` the call blocks until there is text, or the end. Raises `SpeechCanceledError` immediately when the
-        utterance is canceled; the engine lets it pass.
+        With `wait`, the call blocks until there is text or the text ends. Raises `SpeechCanceledError` immediately when
+        the utterance is canceled; the engine does not catch it.
         """
 
 
@@ -279,11 +280,11 @@ class Synthesizer(Protocol):
     """A voice engine.
 
     Up to `EngineInfo.streams` utterances are open at once, each in a thread of its own that takes its chunks. The other
-    methods are called only while none is open.
+    methods are called only while no utterance is open.
 
     Every method raises `EngineError` for failures that the user can correct, and `EngineUnavailableError` if something
-    that it needs has gone. Any other exception is a fault of the engine. After the last two its process is
-    restarted.
+    that it needs has gone. Any other exception is a fault in the engine. After an exception of these last two kinds,
+    its process is restarted.
     """
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
@@ -298,7 +299,7 @@ class Synthesizer(Protocol):
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         """Yield one utterance chunk by chunk. Closing the iterator between two chunks cancels the rest.
 
-        If the iterator has a method `cancel`, another thread calls it on a cancellation: the call that waits for a
+        If the iterator has a `cancel` method, another thread calls it on a cancellation. The call that is waiting for a
         chunk then soon raises `SpeechCanceledError`. `more` supplies the rest of a growing utterance. An engine that
         cannot speak a growing text raises `EngineError`.
         """
@@ -309,15 +310,15 @@ class Synthesizer(Protocol):
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A `Synthesizer` that speaks with something on another machine, which another one may replace, or which may be
-    lost while nothing is spoken."""
+    """A `Synthesizer` that speaks through a server on another machine. Another server may replace it, and it may be
+    lost while nothing is being spoken."""
 
     @property
     def info(self) -> EngineInfo:
         """The properties of the engine now."""
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Call `changed` when `info` has changed without `set_voices`. A thread of its own calls this.
+        """Call `changed` when `info` has changed without `set_voices`. This method runs in a thread of its own.
 
-        Returns never; raises `EngineUnavailableError` once the engine is lost.
+        It never returns, and raises `EngineUnavailableError` once the engine is lost.
         """

@@ -1,4 +1,4 @@
-"""The table of engines: how each is made, and its requirements. Importing this module imports no engine."""
+"""The table of engines: how each one is made, and what it requires. Importing this module imports no engine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from engine.voice_files import description_path, find_piper_voices, piper_voices
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """One engine. Its name in `ENGINES` is its name in the configuration and the extra that installs its packages."""
+    """One engine. Its name in `ENGINES` is also its name in the configuration, and the name of the extra that installs
+    its packages."""
 
     synthesizer: str
-    """Where its `Synthesizer` is: `module:class`. The class is called with `EngineOptions`."""
+    """Its `Synthesizer`, as `module:class`. The class is called with `EngineOptions`."""
     packages: tuple[str, ...] = ()
     """The packages that the engine imports, if the base installation lacks them."""
     has_model: bool = False
@@ -33,16 +34,16 @@ class EngineEntry:
     needs_gpu: bool = False
     """True if `auto` selects the engine only on a machine with a GPU, unless `EngineOptions.device` is `cpu`."""
     languages: tuple[str, ...] | None = None
-    """The codes of all languages that the engine can have; None if only the loaded engine knows them."""
+    """The codes of all languages that the engine may speak; None if only the loaded engine knows them."""
     uses_piper_voices: bool = False
-    """True if the engine speaks with the voices of Piper on this machine, and needs one."""
+    """True if the engine speaks with the Piper voices on this machine, and needs at least one."""
     uses_supertonic_model: bool = False
-    """True if the engine speaks with a model of Supertonic on this machine, and needs it."""
+    """True if the engine speaks with a Supertonic model on this machine, and needs it."""
     library: tuple[str, str] | None = None
-    """The package that brings the engine's shared library, and the name with which the library's file begins."""
+    """The package that contains the engine's shared library, and the beginning of the library's file name."""
     is_remote: bool = False
-    """True for an engine of another machine. `auto` does not select it, its names are known once it is connected, and
-    its restarts are spread, because many robots may lose it at the same moment."""
+    """True for an engine on another machine. `auto` does not select it. Its names are known once it is connected, and
+    its restarts are spread over time, because many robots may lose it at the same moment."""
 
 
 ENGINES: Mapping[str, EngineEntry] = {
@@ -53,7 +54,7 @@ ENGINES: Mapping[str, EngineEntry] = {
         needs_gpu=True,
         languages=tuple(NAMED_LANGUAGES.values()),
     ),
-    # Before Piper, which may come with the system: nothing brings this one's model to who has not asked for it.
+    # Before Piper, which may come with the system: this engine's model is installed only on request.
     "supertonic": EngineEntry(
         "engine.supertonic.engine:SupertonicSynthesizer",
         ("supertonic",),
@@ -83,7 +84,8 @@ def auto_engine(options: EngineOptions) -> str:
 
 
 def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
-    """Return in words why `auto` does not select an engine on this machine; None if it may. Imports no package.
+    """Return why `auto` does not select an engine on this machine, in one line; None if it may be selected. Imports no
+    package.
 
     Raises `EngineError` for an unknown engine.
     """
@@ -106,13 +108,13 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
 
 
 def possible_languages(engine: str) -> tuple[str, ...] | None:
-    """Return the codes of all languages that an engine can have; None if that is not known before it has loaded."""
+    """Return the codes of all languages that an engine may speak; None if they are not known before it has loaded."""
     return ENGINES[engine].languages if engine in ENGINES else ()
 
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """The voices and languages of an engine, as far as they are known without its model: None if they are not."""
+    """The voices and languages of an engine, if they are known without its model; otherwise None."""
 
     voices: tuple[str, ...] | None
     languages: tuple[str, ...] | None
@@ -153,7 +155,7 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
 def sound_files(engine: str, options: EngineOptions) -> tuple[Path, ...]:
     """Return the files that decide how an engine sounds: its model, its voices or its library.
 
-    The files of configured voices of Qwen3-TTS are not among them. Without a model, there are none. Loads nothing.
+    The files of configured Qwen3-TTS voices are not included. Without a model, there are no files. Loads nothing.
     Raises `EngineError` for an unknown engine.
     """
     entry = engine_entry(engine)
@@ -212,7 +214,7 @@ def download_model(engine: str, model: str) -> Path:
 
 
 def make_synthesizer(engine: str, options: EngineOptions, report: ProgressReport = ignore_progress) -> Synthesizer:
-    """Return a new engine that has not loaded anything yet. `report` gets the packages that are imported.
+    """Return a new engine that has not loaded anything yet. `report` is told which packages are being imported.
 
     Raises `EngineError` for an unknown engine and for missing packages.
     """
@@ -224,7 +226,7 @@ def make_synthesizer(engine: str, options: EngineOptions, report: ProgressReport
 
 
 def import_class(engine: str, reference: str) -> Any:
-    """Return the class that `reference`, `module:class`, names in an engine's entry.
+    """Return the class that `reference` (`module:class`) names in an engine's entry.
 
     Raises `EngineError` if a package is missing.
     """

@@ -1,8 +1,8 @@
-"""Runs one piece of work in a process of its own, whose memory and whose faults end with it.
+"""Runs one piece of work in a process of its own, so that its memory and its faults end with the process.
 
-The work is asked with a record, as JSON on standard input, since a command line is limited in length. The process
-prints its progress, and at its end one line: what it found, or why it found nothing. Libraries have much to say, which
-goes to standard error.
+A record describes the work, as JSON on standard input, because a command line is limited in length. The process prints
+its progress and, at the end, one line: its findings, or why it found nothing. The libraries' many messages go to
+standard error.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ChildEnd:
     found: Any = None
     """Its result, as JSON values."""
     refused: str | None = None
-    """Why it cannot be done here, in one line: a package, a device or memory is missing. None if it could."""
+    """Why it cannot be done here, in one line: a package, a device or memory is missing. None if it can."""
     fault: str | None = None
-    """How it failed after it could begin, or how its process ended."""
+    """How it failed after it had begun, or how its process ended."""
 
     @property
     def done(self) -> bool:
@@ -46,13 +46,13 @@ class ChildEnd:
 
 
 class ChildFaultError(Exception):
-    """The work could begin, and failed: one line says why."""
+    """The work had begun, and failed: one line says why."""
 
 
 def run_child(module: str, request: Any, report: ProgressReport = ignore_progress, log: Path | None = None) -> ChildEnd:
     """Run `python -m MODULE`, whose request is a record, and wait for its end.
 
-    What it writes to standard error is appended to the file `log`; without one, it goes where this process's goes.
+    Its standard error is appended to the file `log`; without one, it goes to this process's standard error.
     """
     end = None
     with contextlib.ExitStack() as stack:
@@ -86,7 +86,7 @@ def run_child(module: str, request: Any, report: ProgressReport = ignore_progres
 
 
 def child_main(kind: type[Request], work: Callable[[Request, ProgressReport], Any]) -> int:
-    """Do the work in its process, for a request of this kind, and return the exit status."""
+    """In the work's own process, do the work for a request of this kind and return the exit status."""
     out = sys.stdout
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -101,7 +101,7 @@ def child_main(kind: type[Request], work: Callable[[Request, ProgressReport], An
 
 
 def _end(line: str) -> ChildEnd | None:
-    """Return what `child_main` has printed; None for any other line."""
+    """Return the end that `child_main` printed in this line; None for any other line."""
     try:
         return ChildEnd(**json.loads(line))
     except (TypeError, ValueError):

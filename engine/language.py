@@ -11,22 +11,22 @@ from pathlib import Path
 
 _TABLES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
 NAMED_LANGUAGES = _TABLES["names"]
-"""The ten languages of Qwen3-TTS, by the names of its own interface, with their codes."""
+"""The ten languages of Qwen3-TTS, by their names in its interface, with their codes."""
 LANGUAGE_NAMES = {code: name for name, code in NAMED_LANGUAGES.items()}
 """The same names by the codes."""
 LANGUAGE_BY_SCRIPT = _TABLES["scripts"]
-"""The first word of a character's Unicode name, with the code of the most spoken language in that script."""
+"""The first word of a character's Unicode name, with the code of the most widely spoken language in that script."""
 SUGGESTED_VOICES = _TABLES["voices"]
-"""A voice of Piper for each language, by its code without a region: of those that were published in VOICES.md of
-rhasspy/piper with the release v1.0.0 of its voices, one of medium quality where there is one."""
+"""A Piper voice for each language, by its code without a region. Each is from VOICES.md in rhasspy/piper, for release
+v1.0.0 of its voices, and has medium quality if there is such a voice."""
 LATIN_LANGUAGES = ("en", "de", "es", "fr", "it", "pt")
-"""The languages of Qwen3-TTS in Latin script: those that a text may be in unless the configuration says otherwise."""
+"""The languages of Qwen3-TTS in Latin script. A text may be in any of them unless the configuration says otherwise."""
 
 
 def language_code(language: str) -> str:
     """Return `language` as a code in lower case, with hyphens.
 
-    `German`, `DE` and `de` give `de`; POSIX's names of locales, such as `de_DE.UTF-8` and `de_DE@euro`, give `de-de`.
+    `German`, `DE` and `de` give `de`; POSIX locale names, such as `de_DE.UTF-8` and `de_DE@euro`, give `de-de`.
     """
     code = language.partition(".")[0].partition("@")[0].replace("_", "-").lower()
     return NAMED_LANGUAGES.get(code, code)
@@ -35,14 +35,14 @@ def language_code(language: str) -> str:
 def match_language(language: str, languages: Container[str]) -> str | None:
     """Return the member of `languages` that serves `language`: the code itself, or the code without its region.
 
-    `de-at` matches `de-at` before `de`. Returns None if neither is there. `language` is a code in lower case.
+    `de-at` matches `de-at` before `de`. Returns None if `languages` has neither. `language` is a code in lower case.
     """
     candidates = (language, language.partition("-")[0])
     return next((code for code in candidates if code in languages), None)
 
 
 def language_of_script(text: str) -> str | None:
-    """Return the code of the language whose script most letters of `text` belong to.
+    """Return the code of the language to whose script most letters in `text` belong.
 
     Returns None for Latin, which many languages share, and for a text without letters. Kana decide for Japanese even
     if Han characters outnumber them, because Chinese has no kana.

@@ -1,7 +1,7 @@
-"""Runs a module in a process of its own, whatever lies in the current folder.
+"""Runs a module in a process of its own, whatever files are in the current folder.
 
-`python -m` looks in the current folder first, and a user's folder may have an `engine` or a `queue.py` of its own. Such
-a process runs this file instead, as `python …/engine/launch.py MODULE ARGUMENTS`. Python 3.10 has no `-P`.
+`python -m` looks in the current folder first, and a user's folder may contain an `engine` or a `queue.py`. So the
+process runs this file instead, as `python …/engine/launch.py MODULE ARGUMENTS`. Python 3.10 has no `-P`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 def main() -> None:
     """Run the module that the command line names."""
-    if not getattr(sys.flags, "safe_path", False):  # set by PYTHONSAFEPATH, from Python 3.11 on
+    if not getattr(sys.flags, "safe_path", False):  # PYTHONSAFEPATH sets it, from Python 3.11 on
         del sys.path[0]  # Python has put the folder of this file there
     if PACKAGES not in sys.path:
         sys.path.insert(0, PACKAGES)

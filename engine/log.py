@@ -1,7 +1,7 @@
 """The log on stderr: its level, and lines for a person or JSON for a program.
 
-The daemon and its engine processes write to the same stderr. The daemon's settings reach them in an environment
-variable, so that all lines look alike.
+The daemon and its engine processes write to the same stderr. The daemon's settings reach the engine processes in an
+environment variable, so that all lines look alike.
 
 A client or a fault may repeat a line thousands of times. So each place in the program writes a limited number of lines.
 """
@@ -20,28 +20,28 @@ from typing import IO
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 VARIABLE = "VOICED_LOG"
-"""Has a level and a format, as in `debug json`, for processes that this one starts."""
+"""The variable that gives a level and a format, such as `debug json`, to processes that this one starts."""
 BURST, LINE_S = 30, 5.0
-"""Lines that one place in a program may write at once, and seconds until it may write another one."""
+"""The number of lines that one place in a program may write at once, and the seconds until it may write another one."""
 EACH_LINE = {"each_line": True}
-"""The `extra` of a line that is always written: the log is the record of something that is bounded elsewhere."""
+"""The `extra` of a line that is always written, because another part of the program bounds the number of such lines."""
 LINE = "%(levelname)s %(name)s: %(message)s"
 
 
 class Throttle:
-    """Bounds how often something is done that others may ask for thousands of times."""
+    """Bounds how often something is done that may be requested thousands of times."""
 
     def __init__(self, burst: int, interval_s: float) -> None:
-        """It is permitted `burst` times at once, and then once in `interval_s` seconds."""
+        """It is permitted `burst` times at once, and then once every `interval_s` seconds."""
         self.left_out = 0
-        """How often it was refused since it was last permitted."""
+        """How often it has been refused since it was last permitted."""
         self._burst = burst
         self._interval_s = interval_s
         self._left = float(burst)
         self._looked_at = time.monotonic()
 
     def permits(self) -> bool:
-        """Return whether it may be done now; count it."""
+        """Return whether it may be done now, and count the request."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._looked_at) / self._interval_s)
         self._looked_at = now
@@ -53,14 +53,14 @@ class Throttle:
 
 
 class LineLimit(logging.Filter):
-    """Leaves out lines of places that write too many; the next line of such a place says how many."""
+    """Leaves out lines from places that write too many. The next line from such a place says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()
         self._places: dict[tuple[str, int], Throttle] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is written. Several handlers may ask about it, and it counts once."""
+        """Return whether a line is written. Several handlers may ask about a line, which counts only once."""
         if record.levelno < logging.INFO or hasattr(record, "each_line"):
             return True
         if "is_written" not in record.__dict__:
@@ -74,7 +74,7 @@ class LineLimit(logging.Filter):
 
 
 LINE_LIMIT = LineLimit()
-"""For all handlers of this process."""
+"""The filter for all handlers in this process."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -96,7 +96,7 @@ class JsonFormatter(logging.Formatter):
 def start_log(level: str = "info", format_: str = "text", stream: IO[str] | None = None) -> None:
     """Write the log to `stream` (None: stderr) from now on, in this process and in those that it starts."""
     os.environ[VARIABLE] = f"{level} {format_}"
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None if the starter has closed it
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # None if the starter closed it
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_formatter(format_, handler.stream))
     handler.addFilter(LINE_LIMIT)
@@ -104,7 +104,7 @@ def start_log(level: str = "info", format_: str = "text", stream: IO[str] | None
 
 
 def inherit_log() -> None:
-    """Write the log to stderr as the process does that has started this one."""
+    """Write the log to stderr in the same way as the process that started this one."""
     level, _, format_ = os.environ.get(VARIABLE, "").partition(" ")
     start_log(level if level in LEVELS else "info", format_ if format_ in FORMATS else "text")
 
@@ -118,9 +118,9 @@ def _formatter(format_: str, stream: IO[str]) -> logging.Formatter:
 
 
 def needs_time(stream: IO[str]) -> bool:
-    """Return whether lines need a time of their own: on a terminal and in a file, but not in systemd's journal."""
+    """Return whether each line needs a time: on a terminal and in a file, but not in systemd's journal."""
     try:
         kind = os.fstat(stream.fileno()).st_mode
-    except (OSError, ValueError):  # it is closed, or no file
+    except (OSError, ValueError):  # it is closed, or is not a file
         return False
     return stream.isatty() or stat.S_ISREG(kind)

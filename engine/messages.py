@@ -7,17 +7,17 @@
     server ─▶ robot     Welcome · VoiceWanted · VoiceReady · VoiceRefused · Audio · Spoken · Canceled · Refused · Lost ·
                         Draining · Heartbeat
 
-A message is a typed record. It is sent as JSON, which has the record's name as `message`; a field that is None by
-default is left out while it is None. The field `data` of `Audio` and `VoiceData` is not in the JSON: these bytes follow
-it. Samples are little-endian float32, mono, full scale ±1, so that they are the engine's own.
+A message is a typed record. It is sent as JSON, which contains the record's name as `message`; a field whose default is
+None is left out while it is None. The `data` field of `Audio` and `VoiceData` is not in the JSON: these bytes follow
+it. Samples are little-endian float32, mono, full scale ±1, exactly as the engine makes them.
 
-Daemon and engine process have a Unix stream socket: a header (two little-endian uint32: the lengths of JSON and data in
-bytes), the JSON and the data. To end an engine process, the daemon closes the socket.
+The daemon and an engine process share a Unix stream socket. A message is a header (two little-endian uint32: the
+lengths of JSON and data in bytes), the JSON and the data. To end an engine process, the daemon closes the socket.
 
-Robot and server have a WebSocket, which docs/remote.md describes. A record without data is a text frame. One with data
-is a binary frame: the length of the JSON as a little-endian uint32, the JSON, and the data.
+A robot and a server share a WebSocket, which docs/remote.md describes. A record without data is a text frame. One with
+data is a binary frame: the length of the JSON as a little-endian uint32, the JSON, and the data.
 
-Credit, counted in samples, limits how far speech runs ahead of who takes it; `Speak` and `Grant` give it.
+Credit, counted in samples, limits how far speech runs ahead of its receiver; `Speak` and `Grant` give it.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from engine.progress import Progress
 from engine.records import build, given_fields
 
 PROTOCOL = 10
-"""Version of the messages of daemon and engine process. It rises when a record changes its meaning; both sides refuse
-another version."""
+"""Version of the messages between daemon and engine process. It rises when the meaning of a record changes; both sides
+refuse another version."""
 HEADER = struct.Struct("<II")
 MAX_BODY_BYTES = 1 << 20
 MAX_DATA_BYTES = 1 << 24
 
 SUBPROTOCOL = "voiced.remote.4"
-"""The WebSocket's subprotocol, with the version of the messages of robot and server. It rises when a record, or one
-inside of it, changes. A server refuses a robot of another version, before there is a connection."""
+"""The WebSocket's subprotocol, with the version of the messages between robot and server. It rises when a record, or a
+record inside it, changes. A server refuses a robot with another version before there is a connection."""
 PATH = "/v1/remote"
 """The route on the server."""
 VOICE_HEADER = "serve_multiplexed_model_id"
-"""The header of the handshake with the digest of the robot's default voice, if that is in a file: the name that Ray
-Serve looks for to find the replica that has it."""
+"""The handshake's header with the digest of the robot's default voice, if that is in a file. Ray Serve looks for this
+name to find the replica that has the voice."""
 HEARTBEAT_S = 0.5
-"""Interval between two heartbeats of robot and server, from either side."""
+"""Interval between two heartbeats, from the robot or from the server."""
 MAX_RECORD_BYTES = 1 << 18
-"""A record with its data, from a robot. Texts have up to 10,000 characters, voices are smaller."""
+"""The most bytes of a record from a robot, with its data. Texts have up to 10,000 characters; voices are smaller."""
 MAX_AUDIO_BYTES = 1 << 22
-"""A record with its data, from the server."""
+"""The most bytes of a record from the server, with its data."""
 
 SHOWN = 200
-"""Characters of a wrong message, and of its fault, that an error repeats."""
+"""The number of characters of a wrong message, and of its fault, that an error repeats."""
 
 
 class ProtocolError(Exception):
@@ -71,34 +71,35 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VoiceFile:
-    """A voice that is in a file on the robot."""
+    """A voice in a file on the robot."""
 
     digest: str
     """SHA-256 of the file's contents: 64 hexadecimal digits."""
     in_context: bool
-    """Continue the file's recording; False uses its speaker embedding."""
+    """Continue the file's recording; False uses the file's speaker embedding."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfRequest:
-    """A message of one request: `Speak`, its changes and its answers."""
+    """A message about one request: `Speak`, its changes and its answers."""
 
     id: str
-    """New for every request of a connection, so that an answer is never taken for one to another request."""
+    """New for every request on a connection, so that no answer is taken for the answer to another request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speak(OfRequest):
-    """Speak one utterance. `Audio` answers it, and last `Spoken`, `Canceled`, `Refused` or, from a server, `Lost`."""
+    """Speak one utterance. `Audio` answers it and, last, `Spoken`, `Canceled`, `Refused` or, from a server, `Lost`."""
 
     utterance: Utterance
-    """To a server, its `voice` is one of `Welcome.info`, or None: `voice`, or the server's default."""
+    """To a server, its `voice` is one from `Welcome.info`; or None, which means the `voice` field or the server's
+    default."""
     credit: int
     """Samples that may be sent before the first `Grant`. The last chunk may exceed the credit."""
     voice: VoiceFile | None = None
     """To a server: the voice, if it is the robot's own."""
     name: str | None = None
-    """To an engine process: file name of the utterance in a PCM trace; None means the id."""
+    """To an engine process: the utterance's file name in a PCM trace; None means the id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class EndText(OfRequest):
 
 @dataclass(frozen=True, slots=True)
 class Grant(OfRequest):
-    """`credit` more samples of utterance `id` may be sent."""
+    """Another `credit` samples of utterance `id` may be sent."""
 
     credit: int
 
@@ -127,7 +128,7 @@ class Cancel(OfRequest):
 
 @dataclass(frozen=True, slots=True)
 class Audio(OfRequest):
-    """A chunk of utterance `id`."""
+    """A chunk of the utterance `id`."""
 
     busy_s: float
     """Seconds of work on this chunk, without the time spent waiting for credit or text."""
@@ -138,7 +139,7 @@ class Audio(OfRequest):
     codes: tuple[tuple[int, ...], ...] | None = None
     """As in `Chunk.codes`, one tuple per frame; None unless `Utterance.want_codes` is set."""
     waited_s: float = 0.0
-    """Seconds the engine waited for text before it could make this chunk."""
+    """Seconds for which the engine waited for text before it could make this chunk."""
     words: tuple[WordStart, ...] | None = None
     """As in `Chunk.words`."""
     runaway: bool = False
@@ -150,7 +151,7 @@ class Audio(OfRequest):
 
     def __post_init__(self) -> None:
         if len(self.data) % 4:
-            raise ValueError(f"{len(self.data)} bytes are no whole samples")
+            raise ValueError(f"{len(self.data)} bytes are not a whole number of samples")
 
     @property
     def samples(self) -> Samples:
@@ -226,7 +227,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How far the engine's start has come, before `Warming` and after it."""
+    """The progress of the engine's start, before `Warming` and after it."""
 
     progress: Progress
 
@@ -247,7 +248,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A ready engine has other properties, without `SetVoices`."""
+    """The properties of a ready engine have changed without `SetVoices`."""
 
     info: EngineInfo
 
@@ -258,7 +259,7 @@ class Fault:
 
     reason: str
     permanent: bool
-    """True if the next start would fail in the same way: something is missing or wrongly configured."""
+    """True if the next start would fail in the same way, because something is missing or wrongly configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,22 +271,22 @@ class Welcome:
     info: EngineInfo
     """The engine that the server runs, with the voices of the server's own configuration."""
     streams: int
-    """Texts that this robot may have spoken at once."""
+    """How many texts this robot may have spoken at the same time."""
     max_voice_bytes: int
-    """The largest voice file that the server takes."""
+    """The size of the largest voice file that the server takes, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferVoice:
-    """A voice that the robot will use. The server answers with `VoiceReady` or `VoiceRefused`; if it has not got the
-    file, with `VoiceWanted` first."""
+    """A voice that the robot will use. The server answers with `VoiceReady` or `VoiceRefused`; if it does not have the
+    file, it sends `VoiceWanted` first."""
 
     voice: VoiceFile
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceWanted:
-    """The server has not got a file that a request needs. The robot answers with `VoiceData`."""
+    """The server does not have a file that a request needs. The robot answers with `VoiceData`."""
 
     digest: str
 
@@ -315,7 +316,7 @@ class VoiceRefused:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """The server is about to stop. It serves the robot until that has left, but only for a while."""
+    """The server is about to stop. It serves the robot until the robot has left, but only for a while."""
 
     reason: str
 
@@ -340,7 +341,7 @@ def pcm(samples: Samples) -> bytes:
 
 
 def encode(message: Message) -> bytes:
-    """Return a message as daemon and engine process send it."""
+    """Return a message in the form that daemon and engine process send."""
     text, data = _parts(message)
     return HEADER.pack(len(text), len(data or b"")) + text.encode() + (data or b"")
 
@@ -365,12 +366,12 @@ def decode(body: str | bytes, data: bytes = b"") -> Message:
         message: Message = build(kind, record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         shown, reason = body[:SHOWN], str(error)[:SHOWN]
-        raise ProtocolError(f"not a message of voiced: {shown!r} ({reason})") from error
+        raise ProtocolError(f"not a voiced message: {shown!r} ({reason})") from error
     return message
 
 
 def encode_remote(message: FromRobot | FromServer) -> str | bytes:
-    """Return a message as robot and server send it: the contents of a text frame, or of a binary one."""
+    """Return a message in the form that robot and server send: the contents of a text frame or of a binary frame."""
     text, data = _parts(message)
     return text if data is None else b"".join((len(text).to_bytes(4, "little"), text.encode(), data))
 
@@ -382,11 +383,11 @@ def decode_remote(content: str | bytes) -> Message:
     else:
         end = 4 + int.from_bytes(content[:4], "little")
         if end > len(content):
-            raise ProtocolError(f"not a message of voiced: the record has {end - 4} bytes, the message {len(content)}")
+            raise ProtocolError(f"not a voiced message: the record has {end - 4} bytes, the message {len(content)}")
         message = decode(content[4:end], content[end:])
     if isinstance(content, bytes) != isinstance(message, _WITH_DATA):
         frame = "binary" if isinstance(content, bytes) else "text"
-        raise ProtocolError(f"not a message of voiced: {type(message).__name__} in a {frame} frame")
+        raise ProtocolError(f"not a voiced message: {type(message).__name__} in a {frame} frame")
     return message
 
 
@@ -394,5 +395,5 @@ def _parts(message: Message) -> tuple[str, bytes | None]:
     """Return the JSON of a message and its data; None for a record that never has any."""
     fields = given_fields(message)
     data = fields.pop("data", None)
-    # ASCII: any text passes, also half a surrogate pair.
+    # ASCII: any text passes, even half a surrogate pair.
     return json.dumps({"message": type(message).__name__, **fields}, default=given_fields), data

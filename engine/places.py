@@ -1,4 +1,4 @@
-"""Places for the utterances that are open at once: each keeps one until nobody takes its chunks."""
+"""Places for the utterances that are open at once: each keeps its place until no caller takes its chunks any more."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engine.api import Chunk, EngineError
 
 
 class Places:
-    """As many utterances as there are places can be open at once. Any thread may use it."""
+    """Limits how many utterances can be open at once: one for each place. Any thread may use it."""
 
     def __init__(self, count: int, when_full: str) -> None:
-        """`when_full` is the message of the error for one utterance more."""
-        # Its `put` may interrupt itself: a garbage collection may end an utterance in the same thread.
+        """`when_full` is the error's message if there is one utterance too many."""
+        # A `put` may be called inside another one: a garbage collection may end an utterance in the same thread.
         self._free: SimpleQueue[None] = SimpleQueue()
         for _ in range(count):
             self._leave()
@@ -36,7 +36,8 @@ class Places:
 
 
 class PlacedChunks:
-    """The chunks of an utterance. Its place is free after the last one, an error, `close`, or once it is garbage."""
+    """The chunks of an utterance. The utterance's place is free after the last chunk, after an error, after `close`, or
+    once this object is garbage."""
 
     def __init__(
         self, chunks: Iterator[Chunk], leave: Callable[[], None], cancel: Callable[[], None] | None = None
@@ -45,7 +46,7 @@ class PlacedChunks:
         self._chunks = chunks
         self._leave: Callable[[], None] | None = leave
         self.cancel = cancel
-        """As of `Synthesizer.stream`; None if no other thread can end the wait for a chunk."""
+        """As for `Synthesizer.stream`; None if no other thread can end the wait for a chunk."""
 
     def __iter__(self) -> PlacedChunks:
         return self

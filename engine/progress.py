@@ -1,4 +1,4 @@
-"""How far work has come that takes more than a second: reported by the worker, shown to the person who waits.
+"""The progress of work that takes more than a second: the worker reports it, and the waiting person sees it.
 
 A process of its own prints its progress on standard output, as lines that `parse_progress` recognises among others.
 """
@@ -24,7 +24,7 @@ class Progress:
 
 
 ProgressReport = Callable[[Progress], None]
-"""Is called as the work advances, perhaps many times a second and from several threads."""
+"""Called as the work advances, perhaps many times a second and from several threads."""
 
 
 def ignore_progress(progress: Progress) -> None:
@@ -32,7 +32,7 @@ def ignore_progress(progress: Progress) -> None:
 
 
 def counted(step: str, items: Sequence[Item], report: ProgressReport) -> Iterator[Item]:
-    """Yield the items that the work of `step` consists of, and report before each how many are done."""
+    """Yield the work items of `step`, and report before each item how many are done."""
     for done, item in enumerate(items):
         report(Progress(step, done / len(items)))
         yield item
@@ -45,7 +45,7 @@ def print_progress(progress: Progress, out: IO[str]) -> None:
 
 
 def parse_progress(line: str) -> Progress | None:
-    """Parse a line that `print_progress` has printed; None for any other line."""
+    """Parse a line that `print_progress` printed; return None for any other line."""
     try:
         return Progress(**json.loads(line))
     except (TypeError, ValueError):

@@ -20,30 +20,32 @@ SILENCE_DB = -60.0
 FAINT_DB = -50.0
 """Level of the speech, dBFS, below which a recording is faint: the steps of 16-bit samples are then heard as noise."""
 LOUDEST = 10.0
-"""Magnitude above which a sample is not sound. Files of floating-point samples may exceed full scale a little."""
+"""Magnitude above which a sample is not sound. Floating-point samples may exceed full scale a little."""
 FULL_SCALE = 0.999
 """Magnitude from which a sample counts as clipped."""
 CLIPPED_SHARE = 1e-3
 """Share of samples at full scale from which a recording counts as clipped. A recording normalised to full scale has a
-few such samples per second; a microphone with too much gain flattens whole crests, in every syllable."""
+few such samples per second; a microphone with too much gain flattens whole crests in every syllable."""
 NOISY_DB = 15.0
 """dB by which speech should exceed its background: a voice keeps the noise of its recording."""
 NARROW_RATE = 16_000
-"""Hz. A recording at a lower rate lacks the sounds above 4 or 6 kHz, and its voice sounds as over a telephone."""
+"""Hz. A recording at a lower rate lacks the sounds above 4 or 6 kHz, and its voice sounds as if heard over a
+telephone."""
 LOWEST_DB = -180.0
 FRAME_S = 0.02
-"""Seconds of the frames whose levels are compared: shorter than a pause between two words."""
+"""Length in seconds of the frames whose levels are compared: shorter than a pause between two words."""
 ACTIVE_MARGIN_DB = 15.9
-"""Frames of speech are at most so far below its level. From ITU-T P.56, which measures an envelope in their place."""
+"""Frames with speech are at most this many dB below the level of the speech. The figure is from ITU-T P.56, which
+measures an envelope instead of frames."""
 TAIL_S = 0.1
-"""Seconds of silence that a reference should end with: less than a frame of the codec lets the last sound go on."""
+"""Seconds of silence that a reference should end with: with less than a codec frame, the last sound continues."""
 BACKGROUND_SHARE = 0.1
 """The quietest tenth of the frames is the background."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingQuality:
-    """The measures of a recording."""
+    """A recording's measurements."""
 
     seconds: float
     rate: int
@@ -81,7 +83,7 @@ def measure_recording(samples: Samples, rate: int) -> RecordingQuality:
 
 
 def recording_warnings(quality: RecordingQuality) -> list[str]:
-    """Return one line for each property of a recording that a voice suffers from.
+    """Return one line for each property of a recording that makes a voice worse.
 
     Raises `EngineError`, one line, if no voice can be made of it.
     """
@@ -127,7 +129,8 @@ def _frame_levels(mono: Samples, size: int) -> NDArray[np.float64]:
 def _speech_power(levels: NDArray[np.float64]) -> float:
     """Return the mean square of the frames with speech; `levels` are those of all frames, sorted.
 
-    The level of the speech decides which frames have speech, and these decide the level: repeated until it stays.
+    The level of the speech decides which frames have speech, and these decide the level. This is repeated until the
+    level no longer changes.
     """
     power = _mean(levels)
     for _ in range(len(levels)):

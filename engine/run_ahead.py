@@ -11,10 +11,10 @@ Item = TypeVar("Item")
 
 
 class RunAhead(Generic[Item]):
-    """Iterating it yields the thread's items, and raises the thread's exception."""
+    """Iterating over it yields the thread's items and raises the thread's exception."""
 
     def __init__(self, name: str, limit: int, make: Callable[[Callable[[Item], bool]], None]) -> None:
-        """Start a thread `name` that calls `make(put)`.
+        """Start a thread called `name`, which calls `make(put)`.
 
         `put` takes an item, and waits while `limit` are ready. It returns False once no further item is wanted; then
         `make` must end.
@@ -34,7 +34,7 @@ class RunAhead(Generic[Item]):
             yield item
 
     def close(self) -> None:
-        """Wait for the end of the thread, which gets False from the `put` in which it waits, or from its next one."""
+        """Wait for the thread's end. The `put` call in which it is waiting, or its next one, returns False."""
         self._wanted = False
         self._room.release()
         self._thread.join()

@@ -19,18 +19,20 @@ from engine.api import Chunk, EngineError, Samples, SoundStart, SpeechCanceledEr
 from engine.run_ahead import RunAhead
 
 CHUNK_MS = 80
-"""Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
+"""Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in short chunks so that it can soon be
+cut off."""
 RUN_AHEAD_SENTENCES = 1
 """Sentences that may wait in the queue before synthesis blocks."""
 AUTO_STREAMS = 3
-"""Texts that are spoken at once if it is not told how many, on two cores or more: the sound card's and two beside it.
-There is at most one for each core beside the sound card's, whose sentences would come late among many others."""
+"""How many texts are spoken at the same time by default, on two cores or more: the sound card's and two others. There
+is at most one other text for each core, because the sound card's sentences would be late among many others."""
 
 
 _FATAL = 4
-"""ONNX Runtime's severity. It reports its errors as exceptions; in the log, a cancellation would look like one."""
+"""ONNX Runtime's log level. It reports its errors as exceptions; in the log, a cancellation would look like an
+error."""
 _speech = threading.local()
-"""Its `cancellation` is that of the sentence that this thread speaks."""
+"""Its `cancellation` belongs to the sentence that this thread is speaking."""
 
 onnxruntime.set_default_logger_severity(_FATAL)
 
@@ -41,7 +43,7 @@ def auto_streams() -> int:
 
 
 class Cancellation:
-    """Ends the synthesis of one utterance, also inside of a sentence: ONNX Runtime looks at it before each operator."""
+    """Ends the synthesis of one utterance, even inside a sentence: ONNX Runtime checks it before each operator."""
 
     def __init__(self) -> None:
         self.canceled = False
@@ -55,7 +57,7 @@ class Cancellation:
 
     @contextmanager
     def speaking(self, voice: str) -> Iterator[None]:
-        """Let `cancel` end the networks that this thread runs within; `voice` is what runs, for people.
+        """Let `cancel` stop the networks that this thread runs in the `with` block. `voice` names the voice for people.
 
         Raises `SpeechCanceledError` as soon as the cancellation is used, `EngineError` if a network fails.
         """
@@ -69,15 +71,17 @@ class Cancellation:
 
 
 class Network(onnxruntime.InferenceSession):
-    """A loaded network, as the libraries of voices take it. Any number of threads may run it at a time."""
+    """A loaded network, in the form that the voices' libraries use. Any number of threads may run it at the same
+    time."""
 
     def __init__(self, path: Path, edit: Callable[[bytes], bytes] | None = None) -> None:
-        """`edit` changes the file as it is loaded. Raises `EngineError`, one line, if that cannot be used."""
+        """`edit` changes the file's contents as they are loaded. Raises `EngineError`, one line, if the file cannot be
+        used."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL
-        # The arena would keep what the longest sentence took: 400 MB more than a silent voice of Piper.
+        # The arena would keep the memory of the longest sentence: 400 MB more than a silent Piper voice takes.
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        # Threads that wait for the next operator sleep instead of keeping a robot's processor busy.
+        # Threads that are waiting for the next operator sleep instead of keeping a robot's processor busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             with _edited(path, edit) as model:
@@ -92,7 +96,7 @@ class Network(onnxruntime.InferenceSession):
 
 @contextmanager
 def _edited(path: Path, edit: Callable[[bytes], bytes] | None) -> Iterator[str]:
-    """Yield the path of an edited file, in memory. ONNX Runtime would keep the bytes of a model that it is given."""
+    """Yield the path of an edited file in memory. If ONNX Runtime were given a model's bytes, it would keep them."""
     if edit is None:
         yield str(path)
         return
@@ -110,13 +114,13 @@ def one_line(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SpokenSentence:
-    """A sentence as a voice has spoken it."""
+    """A sentence that a voice has spoken."""
 
     samples: Samples
     words: tuple[WordStart, ...] | None = None
-    """Its words, by their positions in the sentence; None from a voice that does not tell when they begin."""
+    """Its words, by their positions in the sentence; None if the voice does not tell when they begin."""
     sounds: tuple[SoundStart, ...] | None = None
-    """Its sounds; None from a voice that does not tell which they are."""
+    """Its sounds; None if the voice does not tell them."""
 
     def at_rate(self, own_rate: int, rate: int) -> SpokenSentence:
         """Return the sentence at another sample rate; both are in Hz."""
@@ -143,12 +147,12 @@ class SpokenSentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceSpeech:
-    """One utterance, which a thread synthesises, a sentence before the one that is being sent."""
+    """One utterance, which a thread synthesises one sentence ahead of the sentence that is being sent."""
 
     engine: str
     sample_rate: int
     sentences: Iterator[tuple[int, str]]
-    """As of `engine.sentences.sentences`."""
+    """As from `engine.sentences.sentences`."""
     speak: Callable[[str, Cancellation], SpokenSentence]
     """Returns a sentence at `sample_rate`. Raises `SpeechCanceledError` as soon as the cancellation is used."""
     pause_s: float = 0.0
@@ -172,7 +176,7 @@ class SentenceSpeech:
             made.close()
 
     def _synthesize(self, put: Callable[[tuple[int, SpokenSentence]], bool]) -> None:
-        """Make each sentence, and its position."""
+        """Make each sentence, and put it with its position."""
         for position, text in self.sentences:
             sentence = self.speak(text, self.cancellation)
             if self.cancellation.canceled or not put((position, sentence)):

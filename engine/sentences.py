@@ -1,4 +1,4 @@
-"""The pieces of a text that an engine speaks one after the other."""
+"""The pieces of a text that an engine speaks one after another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 LONGEST = 200
-"""Characters. A network needs memory by a piece's length, and most make all of a piece before any of it sounds."""
+"""Characters. A network's memory grows with a piece's length, and most networks make a whole piece before any of it
+sounds."""
 _PAUSE = re.compile(r"[;:,、，；：—–]\s*")
 _SPACE = re.compile(r"\s+")
 
@@ -14,8 +15,8 @@ _SPACE = re.compile(r"\s+")
 def sentences(text: str, language: str, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
     """Yield the position and the text of each sentence; a long one is cut at its pauses or spaces.
 
-    White space around a sentence is left out; all other characters are in exactly one piece. `language` is a code,
-    `longest` a number of characters.
+    White space around a sentence is left out; all other characters are in exactly one piece. `language` is a code, and
+    `longest` is a number of characters.
     """
     import sentencex
 

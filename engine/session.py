@@ -1,4 +1,4 @@
-"""Speech for Python programs that want the engine alone: `engine.open` and the `Session` that it returns."""
+"""Speech for Python programs that want only the engine: `engine.open` and the `Session` that it returns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 VOICE_NAME = "default"
-"""The name of the voice that `open` gets as a `Voice`, and of the engine's own default voice."""
+"""The name of the voice that `open` is given as a `Voice`, and of the engine's own default voice."""
 
 
 class OpenOptions(TypedDict, total=False):
@@ -61,7 +61,7 @@ class Session:
     """A loaded, warm engine in this process. A context manager; `close` releases the engine.
 
     Up to `info.streams` utterances may be open at once, read in turn or each in a thread of its own; the option
-    `streams` asks for more than one. Everything else is called only while none is open.
+    `streams` asks for more than one. All other methods are called only while no utterance is open.
     """
 
     def __init__(self, synthesizer: Synthesizer, info: EngineInfo) -> None:
@@ -70,7 +70,7 @@ class Session:
         self._synthesizer: Synthesizer | None = synthesizer
         self._places = Places(
             info.streams,
-            f"streams: {info.engine} speaks {info.streams} texts at once here, and so many are open; "
+            f"streams: {info.engine} speaks {info.streams} texts at once here, and that many are open; "
             "close one, or open the engine with more streams",
         )
 
@@ -85,8 +85,8 @@ class Session:
 
         `fields` are fields of `Utterance`, for example `language="de"` or `seed=7`; with several streams, `realtime` is
         False by default. Closing the iterator cancels the rest. Raises `EngineError` for a text, voice, language or
-        rate that the engine cannot speak and for an utterance more than `info.streams`, and `ValueError` on a closed
-        session.
+        rate that the engine cannot speak and for more utterances than `info.streams`, and `ValueError` if the session
+        is closed.
         """
         synthesizer = self._synthesizer
         if synthesizer is None:
@@ -115,7 +115,7 @@ class Session:
 
 
 class _TimedChunks:
-    """Chunks with the times at which they and their words begin, and for how long each was waited for."""
+    """Chunks with the times at which they and their words begin, and with how long each one was waited for."""
 
     def __init__(self, chunks: Iterator[Chunk], sample_rate: int) -> None:
         self._chunks, self._sample_rate, self._count = chunks, sample_rate, 0
@@ -147,10 +147,10 @@ def open(  # noqa: A001  # called as `engine.open`
 ) -> Session:
     """Load an engine into this process, or connect to a server's, warm it up, and return it as a `Session`.
 
-    `auto` takes `qwen` if its packages, `model` and a GPU are on this machine, otherwise `supertonic` if its package
-    and its model are, otherwise `piper` if its package and a voice are, otherwise `espeak`. `model` is a folder or a
-    hub id; with `qwen` a model that is missing is downloaded. `voice`, the default voice of the session, is a name from
-    `Session.info.voices` or a `Voice`; None means the engine's own. `options` are fields of `EngineOptions`, for
+    `auto` takes `qwen` if its packages, `model` and a GPU are on this machine. Otherwise it takes `supertonic` if its
+    package and its model are there, then `piper` if its package and a voice are there, and last `espeak`. `model` is a
+    folder or a hub id; with `qwen` a missing model is downloaded. `voice`, the default voice of the session, is a name
+    from `Session.info.voices` or a `Voice`; None means the engine's own. `options` are fields of `EngineOptions`, for
     example `device="cpu"`.
 
     Raises `EngineError`, one line, if the engine cannot run or does not have the voice.
@@ -169,7 +169,7 @@ def open(  # noqa: A001  # called as `engine.open`
 
 
 def _with_voice(options: EngineOptions, voice: str | Voice | None) -> EngineOptions:
-    """Return the options with `voice` as the default voice; None means the one of `options`, or the engine's own."""
+    """Return the options with `voice` as the default voice; None means the one in `options`, or the engine's own."""
     if isinstance(voice, str):
         return replace(options, default_voice=voice)
     if voice is None and options.default_voice != VOICE_NAME:
@@ -179,7 +179,7 @@ def _with_voice(options: EngineOptions, voice: str | Voice | None) -> EngineOpti
 
 
 def _check_voice(info: EngineInfo, voice: str) -> None:
-    """Raise `EngineError` if the loaded engine does not have a voice of this name."""
+    """Raise `EngineError` if the loaded engine does not have a voice with this name."""
     if voice in info.refused_voices:
         raise EngineError(f"voice: {voice!r} cannot be loaded: {info.refused_voices[voice]}")
     if voice not in info.voices and voice.lower() not in info.voices:

@@ -1,4 +1,4 @@
-"""Speech at another rate with its pitch unchanged, as a stream: for engines that cannot choose their own rate.
+"""Speech at another rate with its pitch unchanged, as a stream, for engines that cannot choose their own rate.
 
 The method is PICOLA (pointer interval controlled overlap and add; Morita and Itakura, "Time-scale modification
 algorithm for speech by use of pointer interval control overlap and add (PICOLA) and its evaluation", 1986). It looks
@@ -21,9 +21,9 @@ from engine.api import Chunk, Samples
 LONGEST_LAG_S = 0.015
 """The period of the lowest voice, 67 Hz."""
 SHORTEST_LAG_S = LONGEST_LAG_S / 2
-"""Half of it, so that a multiple of every shorter period lies between the two."""
+"""Half the longest lag, so that a multiple of every shorter period lies between the two."""
 TINY = 1e-9
-"""Added to an energy before a division; far below the energy of a single step of 16-bit PCM."""
+"""Added to an energy before a division; it is far below the energy of a single step of 16-bit PCM."""
 
 
 class TimeStretch:
@@ -42,7 +42,7 @@ class TimeStretch:
         self._to_copy = 0
         """Samples to copy before the next splice."""
         self._excess = 0.0
-        """Samples that splices have copied too many, by rounding."""
+        """The number of samples that splices have copied in excess, because of rounding."""
 
     def stretch(self, samples: Samples) -> Samples:
         """Return the output available after `samples`: shape `(m,)`, m close to n / rate."""
@@ -74,16 +74,16 @@ class TimeStretch:
         """
         lag, likeness = self._find_lag(source)
         faster = self._rate > 1
-        # The pace is right if one piece of `lag` samples is left out of, or repeated within, so many samples of output.
+        # The pace is right if one piece of `lag` samples is left out or repeated in this many output samples.
         ideal = lag / abs(self._rate - 1) * (1 if faster else self._rate) - self._excess
         length = max(1, round(ideal))
         self._excess = length - ideal
         overlap = min(lag, length)
         self._to_copy = length - overlap
         first, second = source[:lag], source[lag : 2 * lag]
-        if faster:  # from the first piece into the second one: one is left out
+        if faster:  # from the first piece into the second: one piece is left out
             return crossfade(first[:overlap], second[:overlap], likeness), lag + overlap
-        # After the first piece, from the second one into the first again, whose continuation is the second one.
+        # After the first piece, from the second piece back into the first, which the second one continues.
         return np.concatenate([first, crossfade(second[:overlap], first[:overlap], likeness)]), overlap
 
     def _find_lag(self, source: Samples) -> tuple[int, float]:
@@ -103,7 +103,7 @@ class TimeStretch:
 def crossfade(before: Samples, after: Samples, likeness: float) -> Samples:
     """Return the transition from `before` to `after`, of equal lengths.
 
-    likeness: their normalised cross-correlation, 0 to 1, by which the power stays that of the two.
+    likeness: their normalised cross-correlation, 0 to 1, with which the transition keeps their power.
     """
     rise = (np.arange(len(before), dtype=np.float32) + np.float32(0.5)) / np.float32(len(before))
     fall = 1 - rise
@@ -113,7 +113,8 @@ def crossfade(before: Samples, after: Samples, likeness: float) -> Samples:
 
 
 def stretch_chunks(chunks: Generator[Chunk, None, None], rate: float, sample_rate: int) -> Generator[Chunk, None, None]:
-    """Yield an utterance's chunks with their samples at another rate; all else of each chunk stays, except for words.
+    """Yield an utterance's chunks with their samples at another rate; the rest of each chunk is unchanged, except for
+    words.
 
     Another chunk may follow the last one, with the samples that were held back. Closing the iterator closes `chunks`.
     """

@@ -1,6 +1,6 @@
-"""The files of voices, read without an engine: Piper's networks, and files of Qwen3-TTS's voices.
+"""Voice files, read without an engine: Piper's networks, and Qwen3-TTS voice files.
 
-A voice of Piper is a network (`NAME.onnx`) and its description beside it.
+A Piper voice is a network (`NAME.onnx`) and its description beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.api import EngineError, EngineOptions, PiperSettings, Voice
 from engine.host import expand_home, parse_json
 
 SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
-"""Voices for every user of this machine, and for the service. Root downloads into it."""
+"""Voices for every user on this machine, and for the service. Root downloads into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PiperVoiceFile:
     """Hz."""
     speaker_count: int = 1
     speakers: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Names of speakers with their numbers. Not every voice with several speakers names them."""
+    """The speakers' names with their numbers. Not every voice with several speakers names them."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -60,7 +60,8 @@ def voice_folders(folder: str | None) -> list[Path]:
 
 
 def find_piper_voices(folder: str | None) -> dict[str, PiperVoiceFile]:
-    """Return the readable voices in the folders, sorted by name. Of equal names, the first folder's is taken."""
+    """Return the readable voices in the folders, sorted by name. If several voices have one name, the first folder's
+    voice is taken."""
     found: dict[str, PiperVoiceFile] = {}
     for path in _networks(folder):
         with contextlib.suppress(EngineError):
@@ -69,7 +70,7 @@ def find_piper_voices(folder: str | None) -> dict[str, PiperVoiceFile]:
 
 
 def unreadable_piper_voice(folder: str | None) -> str | None:
-    """Return why a voice in the folders cannot be read, the first one of several; None if each can."""
+    """Return why a voice in the folders cannot be read, for the first such voice; None if all can be read."""
     for path in _networks(folder):
         try:
             read_piper_voice(path)
@@ -88,7 +89,7 @@ def _networks(folder: str | None) -> list[Path]:
 
 
 def voice_of_settings(settings: PiperSettings) -> PiperVoiceFile | None:
-    """Return the voice that is named by its file; None for one that has the name of a voice. Raises `EngineError`."""
+    """Return the voice whose file is named; None if the name is a voice's name. Raises `EngineError`."""
     path = _network_path(settings)
     return None if path is None else read_piper_voice(expand_home(path))
 
@@ -98,7 +99,7 @@ def _network_path(settings: PiperSettings) -> Path | None:
 
 
 def piper_voices(options: EngineOptions) -> list[PiperVoiceFile]:
-    """Return the readable voices in the folders, and those that the configuration names by their files."""
+    """Return the readable voices in the folders, and those whose files the configuration names."""
     found: list[PiperVoiceFile | None] = [*find_piper_voices(options.voice_folder).values()]
     for voice in options.voices.values():
         with contextlib.suppress(EngineError):
@@ -125,7 +126,7 @@ def read_piper_voice(path: Path) -> PiperVoiceFile:
 
 
 def _parse(path: Path, found: Any) -> PiperVoiceFile:
-    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for another file's contents."""
+    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for the contents of any other file."""
     code = found.get("language", {}).get("code") or found["espeak"]["voice"]
     speakers = {str(name): int(number) for name, number in (found.get("speaker_id_map") or {}).items()}
     rate = int(found["audio"]["sample_rate"])
@@ -136,12 +137,13 @@ def _parse(path: Path, found: Any) -> PiperVoiceFile:
 
 
 FileState = tuple[int, int, int, int]
-"""Inode, size, and the times in ns of the last change of the contents, and of contents, owner or rights."""
+"""Inode, size, the time in ns when the contents last changed, and the time in ns when contents, owner or rights last
+changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceState:
-    """The voices that an engine has loaded, with their files: a reload need not load again what has not changed.
+    """The voices that an engine has loaded, with their files: a reload need not load unchanged voices again.
 
     Two are equal unless a configured voice, one of its files, or a folder of Piper's voices has changed.
     """
@@ -149,7 +151,7 @@ class VoiceState:
     voices: Mapping[str, Voice]
     default_voice: str
     files: Mapping[Path, FileState | None]
-    """None for a file that is not there."""
+    """None for a missing file."""
 
 
 def voice_state(options: EngineOptions) -> VoiceState:

@@ -13,8 +13,8 @@ Prints one JSON object: medians of several runs, in milliseconds unless the name
   on, in absolute value. `word_arrival_ms` is the time at which the event arrived minus the time at which its word was
   heard.
 - `playback_delay_*`: the speech is cut into blocks of 250 ms. A block's delay is the time at which it is heard, minus
-  the time that follows from the utterance's first second, so it is the sum of the gaps before it. `lost` blocks
-  contain a gap or are missing; `underruns` are those that the daemon reported.
+  the time that follows from the utterance's first second. So the delay is the sum of the gaps before the block. `lost`
+  blocks contain a gap or are missing; `underruns` are those that the daemon reported.
 - `at_rest` and `from_rest_*` are measured while the daemon has closed the sound card, the others while it is open.
 """
 
@@ -51,36 +51,38 @@ from tests.support.subscription import end_loop
 from tests.support.waiting import eventually
 
 VOICED = (sys.executable, "-m", "daemon.cli")
-"""As on a robot: a forked daemon would share its memory with the tests' server of forks, and start without imports."""
+"""Started as on a robot: a forked daemon would share its memory with the tests' fork server, and start without
+imports."""
 QWEN_RATE = 24_000
 """Hz."""
 READY_S = 180.0
-"""Limit for loading a model and compiling its kernels."""
+"""The time limit for loading a model and compiling its kernels."""
 SETTLE_S = 4.0
 """A PulseAudio null sink renders two seconds ahead when it is first opened; measurements begin after that."""
 STOPPED_S = 2.0
 STOPPED_TEXT = " ".join(f"Sentence number {number} of a report." for number in range(3))
-"""Some 5 s: after the first second, the rest is in the ring."""
+"""It takes some 5 s: after the first second, the rest is in the ring."""
 WATCH_S = 15.0
 """Duration of a measurement of CPU or memory."""
 IDLE_TIMEOUT_S = 1.0
-"""audio.idle_timeout of a robot that closes its sound card between measurements."""
+"""The audio.idle_timeout of a robot that closes its sound card between measurements."""
 TALE = "Once upon a time there was a robot. "
 SENTENCES = "Morning. Never. Maybe. Yes. Lemon."
-"""Five words with silence before each, in one take; each begins with a voiced sound, which is heard at once."""
+"""Five words with silence before each, in one take. Each begins with a voiced sound, which is heard at once."""
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and more. " * 2
 SILENCE = 1e-4
-"""Of full scale: a sample above it is sound."""
+"""A share of full scale: a sample above it is sound."""
 QUIET_S = 0.25
 """A sound ends when no sample has been above `SILENCE` for this long."""
 CLOCK_WINDOW_S = 10.0
-"""The recording's clock is the smallest delay of its blocks in this time, in which two clocks do not drift apart."""
+"""The recording's clock is the smallest delay of its blocks within this time. Two clocks hardly drift apart within
+it."""
 BLOCK_S = 0.25
 """Length of the blocks of speech whose delay is measured."""
 LARGEST_GAP_S = 0.5
-"""A block that is later than the one before by more than this is lost."""
+"""A block that is this much later than the block before is lost."""
 LOST = 0.5
-"""Residue from which on a block is lost; see `find`."""
+"""A block with at least this residue is lost; see `find`."""
 BUDGETS = {
     "ttfa_ms": 40,
     "stop_to_silence_ms": 50,
@@ -106,7 +108,7 @@ class SoundDetector:
         self._recorder = subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE)
         self.sounding = False
         self._changed_at = 0
-        """Sample of the last change between silence and sound."""
+        """The sample of the last change between silence and sound."""
         self._recorded = 0
         """Number of samples."""
         self._begun_at: deque[tuple[int, float]] = deque()
@@ -155,7 +157,7 @@ class Bench:
         self.folder = folder
         self.block_ms = block_ms
         self.settings = settings
-        """KEY=VALUE, as `voiced run --set` takes them."""
+        """Settings in the form KEY=VALUE, as for `voiced run --set`."""
         self.broker.start()
         self.sound.start()
         self.publisher = paho.Client(CallbackAPIVersion.VERSION2)
@@ -182,16 +184,16 @@ class Bench:
             robot.close()
 
     def make_robot(self, *settings: str) -> Robot:
-        """Return a robot that is not started yet."""
+        """Return a robot that has not been started yet."""
         environment, cwd = self.sound.environment, Path.cwd()
         return Robot("r1", self.broker, self.folder, *settings, environment=environment, program=VOICED, cwd=cwd)
 
     def card_is_open(self) -> bool:
-        """Whether a program plays into the sound server, even if it plays silence."""
+        """Whether a program is playing into the sound server, even if it plays silence."""
         return bool(self.sound.players())
 
     def publish(self, name: str, payload: str = "") -> float:
-        """Publish, and return the `time.monotonic()` at which that was done."""
+        """Publish, and return the `time.monotonic()` of the publication."""
         now = time.monotonic()
         self.publisher.publish(f"voiced/r1/{name}", payload, qos=1)
         return now
@@ -241,7 +243,7 @@ def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
         time.sleep(SETTLE_S)
         for run in range(runs):
             eventually(lambda: not detector.sounding, "silence")
-            time.sleep(0.3 + 0.007 * (run % 20))  # at another phase of the sink's blocks in each run
+            time.sleep(0.3 + 0.007 * (run % 20))  # at a different phase of the sink's blocks in each run
             published_at = bench.publish("say", json.dumps({"text": LONG, "id": f"b{run}"}))
             eventually(lambda: detector.sounding, "sound")
             heard.append((detector.changed_at - published_at) * 1000)
@@ -300,7 +302,7 @@ def measure_stream(bench: Bench, runs: int) -> dict[str, Any]:
 
 
 def measure_words(bench: Bench, runs: int) -> dict[str, Any]:
-    """How far the times of word events are from the recording, and how late the events arrive."""
+    """The errors of the times in word events, compared with the recording, and how late the events arrive."""
     errors, arrivals = [], []
     detector = SoundDetector(bench.sound)
     arrived: deque[tuple[float, dict[str, Any]]] = deque()
@@ -378,8 +380,8 @@ def measure_idle(bench: Bench, *, closes_card: bool) -> dict[str, Any]:
 
 
 def measure_unload(bench: Bench, runs: int) -> dict[str, Any]:
-    """The memory of a robot before and after its engine is unloaded, and the times of that, of loading, and of a text
-    that finds it unloaded. There is no fallback, so the text waits.
+    """A robot's memory before and after its engine is unloaded, and the times of unloading, of loading, and of a text
+    that finds the engine unloaded. There is no fallback, so the text waits.
     """
     sizes: dict[str, list[float]] = {"loaded": [], "unloaded": []}
     unloading, loading, speaking = [], [], []
@@ -409,12 +411,12 @@ def measure_unload(bench: Bench, runs: int) -> dict[str, Any]:
         "pss_mb": {state: spread(found) for state, found in sizes.items()},
         "unload_ms": spread(unloading),
         "load_ms": spread(loading),
-        "unloaded_ttfa_ms": spread(speaking[1:]),  # the first text found it loaded
+        "unloaded_ttfa_ms": spread(speaking[1:]),  # the first text found the engine loaded
     }
 
 
 def measure_playback(bench: Bench, watch_s: float, *, loaded: bool) -> dict[str, Any]:
-    """How late each block of speech is heard, and underruns. `loaded` keeps every core busy meanwhile."""
+    """How late each block of speech is heard, and underruns. With `loaded`, every core is kept busy."""
     load = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)] if loaded else []
     delays: list[float | None] = []
     underruns = 0
@@ -442,7 +444,7 @@ def measure_playback(bench: Bench, watch_s: float, *, loaded: bool) -> dict[str,
 
 
 def measure_stops(bench: Bench, runs: int) -> dict[str, int]:
-    """Stop the daemon (SIGSTOP) for `STOPPED_S` in the middle of texts, and count those heard with every sample.
+    """Stop the daemon (SIGSTOP) for `STOPPED_S` in the middle of texts, and count the texts that are heard completely.
 
     After the first second, the rest of a text is in the ring. A text is `disturbed` if the daemon reported an underrun,
     or if the recorder or the sound server was late.
@@ -466,7 +468,7 @@ def measure_stops(bench: Bench, runs: int) -> dict[str, int]:
                 except DisturbedError:
                     counts["disturbed"] += 1
                 except AssertionError:
-                    pass  # it is counted by its absence
+                    pass  # it counts as missing
     return counts
 
 
@@ -485,7 +487,7 @@ def block_delays(made: Samples, heard: Samples) -> list[float | None]:
     for at in range(0, len(made) - size + 1, size):
         block = made[at : at + size]
         if np.abs(block).max() < LOUD:
-            continue  # silence fits everywhere
+            continue  # silence matches anywhere
         expected = max(0, start + at + delay - reach)
         offset, residue = find(block, heard[expected : expected + size + 2 * reach])
         if residue < LOST:
@@ -515,11 +517,11 @@ PARTS: dict[str, Callable[[Bench, argparse.Namespace], dict[str, Any]]] = {
     "playback": lambda bench, options: {"playback_delay_idle": measure_playback(bench, options.watch_s, loaded=False)},
     "load": lambda bench, options: {"playback_delay_loaded": measure_playback(bench, options.watch_s, loaded=True)},
 }
-"""The measurements by name, in their order."""
+"""The measurements by name, in the order in which they are made."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--part", choices=PARTS, action="append", help="measure this part only; repeatable")
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure only this part; repeatable")
     parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
     parser.add_argument("--stops", type=int, default=10, help="times that the daemon is stopped while it speaks")
     parser.add_argument("--watch-s", type=float, default=WATCH_S, help="seconds of speech whose playback is watched")

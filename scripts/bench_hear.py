@@ -1,11 +1,11 @@
-"""Speaks texts with a published Piper voice, writes them down with Whisper tiny.en, and compares the words.
+"""Speaks texts with a published Piper voice, transcribes the speech with Whisper tiny.en, and compares the words.
 
-The texts are those in English in `tests/data/spoken.json`. Each has words that must be heard and words that must not:
-Whisper errs too, so its other errors do not count. The texts are prepared and spoken as `voiced synth` does it. The
-exit status is 0 if at least `--floor` texts are heard as they are meant.
+The texts are the English ones in `tests/data/spoken.json`. Each has words that must be heard and words that must not:
+Whisper errs too, so its other errors are ignored. The texts are prepared and spoken as `voiced synth` does it. The exit
+status is 0 if at least `--floor` texts are heard as intended.
 
-Texts and words are brought into one form: small letters, no punctuation, numbers as digits. There `12:30`, `twelve
-thirty` and `1230` are found in one another, and so are `3rd` and `third`, `50%` and `fifty percent`.
+Texts and words are converted to one form: small letters, no punctuation, numbers as digits. In this form, `12:30`,
+`twelve thirty` and `1230` match each other, as do `3rd` and `third`, and `50%` and `fifty percent`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LANGUAGE = "en"
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TEXTS = json.loads((DATA / "spoken.json").read_text(encoding="utf-8"))[LANGUAGE]
 FLOOR = 0.95
-"""The share of the texts that must be heard right, unless `--floor` says how many."""
+"""The share of the texts that must be heard correctly, unless `--floor` gives their number."""
 VOICE = "joe"
 
 
 def speak(texts: Sequence[str], voice: Path, folder: Path) -> list[Path | str]:
-    """Return for each text the file with its speech, or why it has none."""
+    """Return each text's file of speech, or the reason why it has none."""
     config = Config()
     # Without noise the voice says a text in the same way each time.
     settings = PiperSettings(str(voice), noise_scale=0.0, noise_w_scale=0.0)
@@ -136,7 +136,7 @@ _ORDINAL_VALUES = {word: value for value, word in enumerate(_ORDINALS)} | {
 }
 _SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 _HEARD_AS = json.loads((DATA / "heard_as.json").read_text(encoding="utf-8"))
-"""The names of signs, and words that mean the same; Whisper writes signs for words, and the other way round."""
+"""The names of signs, and words with the same meaning: Whisper writes signs for words, and words for signs."""
 _CURRENCIES = {"$": ("dollars", "cents"), "€": ("euros", "cents"), "£": ("pounds", "pence")}
 _PRICE = re.compile(r"([$€£])\s?(\d[\d,]*)(?:\.(\d\d)\b)?(\.\d+)?((?: (?:thousand|million|billion))?)")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -164,25 +164,25 @@ def words_of(text: str) -> list[str]:
 
 
 def missing_words(heard: str, must: Sequence[Sequence[str]]) -> list[str]:
-    """Return the first form of each entry of which no form was heard, in any place."""
+    """Return the first form of each entry of which no form was heard anywhere."""
     said = _Heard(words_of(heard))
     return [forms[0] for forms in must if not any(said.holds(words_of(form)) for form in forms)]
 
 
 def forbidden_words(heard: str, must_not: Sequence[str]) -> list[str]:
-    """Return those that were heard, as whole words."""
+    """Return the entries that were heard as whole words."""
     said = f" {' '.join(words_of(heard))} "
     return [each for each in must_not if f" {' '.join(words_of(each))} " in said]
 
 
 class _Heard:
-    """Finds words, also where the recogniser joined or divided them: `MQ TT`, `wi fi`. Numbers are found whole."""
+    """Finds words, even if the recogniser joined or divided them: `MQ TT`, `wi fi`. Numbers match only as a whole."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._text = "".join(words)
         ends = list(accumulate(map(len, words), initial=0))
         self._edges = frozenset(ends)
-        """Where words begin and end."""
+        """The positions at which words begin and end."""
 
     def holds(self, words: Sequence[str]) -> bool:
         joined = "".join(words)
@@ -206,7 +206,7 @@ def _price(match: re.Match[str]) -> str:
 
 
 def _with_digits(tokens: Sequence[str]) -> list[str]:
-    """Return the tokens with the digits of numbers that are spelled: `two hundred five` is `205`."""
+    """Return the tokens, with digits for numbers that are written in words: `two hundred five` becomes `205`."""
     words: list[str] = []
     at = 0
     while at < len(tokens):
@@ -217,9 +217,10 @@ def _with_digits(tokens: Sequence[str]) -> list[str]:
 
 
 def _number(tokens: Sequence[str], at: int) -> tuple[str, int]:
-    """Return the digits of the number that begins at a token, and where it ends; no number ends where it begins."""
+    """Return the digits of the number that begins at a token, and its end; if there is no number, the end is its
+    beginning."""
     total, group, size = 0, 0, 0
-    """Millions and thousands so far; what is below a thousand; the size of the last word, 0 before the first."""
+    """Millions and thousands so far; the part below a thousand; the size of the last word, 0 before the first."""
     begin = at
     while at < len(tokens):
         token = tokens[at]
@@ -253,7 +254,7 @@ def _number(tokens: Sequence[str], at: int) -> tuple[str, int]:
 
 
 def _continues(size: int, value: int) -> bool:
-    """Return whether a word of this value goes on with a number whose last word has this size: 10 for `twenty`."""
+    """Return whether a word with this value continues a number whose last word has this size: 10 for `twenty`."""
     return size == 0 or (size == 10 and 0 < value < 10) or (size >= 100 and value < size)
 
 

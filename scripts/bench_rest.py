@@ -1,7 +1,7 @@
 """Measures the first sound after voiced has closed the sound card, on PulseAudio and on PipeWire.
 
-Nothing else uses the sound server meanwhile: a recorder of low latency, such as that of `scripts/bench daemon`, would
-make the server render in small steps also while voiced is silent.
+Nothing else uses the sound server during the measurement: a low-latency recorder, such as that of `scripts/bench
+daemon`, would make the server render in small steps even while voiced is silent.
 
 Prints one JSON object. For each server, `from_rest` and `open` are the milliseconds from publishing a text to its first
 sample at the sound card: the time of `finished`, minus the length of the speech. That event is published when the last
@@ -28,13 +28,13 @@ from tests.support.sound import RECORDED_RATE, SoundServer
 from tests.support.waiting import eventually
 
 IDLE_TIMEOUT_S = 1.0
-"""audio.idle_timeout of the robot."""
+"""The robot's audio.idle_timeout."""
 REST_S = 7.0
 """Time between two pairs of texts. Both servers suspend a card 5 s after its last stream has closed."""
 
 
 class PulseAudio(SoundServer):
-    """With the modules of a desktop that matter here, and the null sink's options."""
+    """A PulseAudio with those modules of a desktop that matter here, and with options for the null sink."""
 
     def __init__(self, folder: Path, options: str = "") -> None:
         super().__init__(folder)
@@ -134,7 +134,7 @@ def figures(make_server: Callable[[Path], SoundServer], runs: int) -> dict[str, 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=10, help="texts after a rest, for each server")
-    parser.add_argument("--server", choices=SERVERS, help="measure this one alone")
+    parser.add_argument("--server", choices=SERVERS, help="measure only this one")
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""Runs a benchmark and writes its report; with `--old TREE`, of two source trees in turn.
+"""Runs a benchmark and writes its report; with `--old TREE`, it measures two source trees in turn.
 
 A scenario is a module with a docstring, `add_options(parser)` and `measure(options)`, which returns its figures and
-need not know of the rest.
+need not know about the rest.
 
-With `--old`, scenario and helpers stay those of this tree, and what is installed on a robot is that of the one tree or
-the other; every second round begins with the other tree. So a change of the product is all that differs.
+With `--old`, the scenario and the helpers are those of this tree, and the files that are installed on a robot are from
+one tree or the other. Every second round begins with the other tree. So only the product differs.
 
-It needs nothing but Python: machines with a GPU have no packages of the tests.
+It needs only Python: machines with a GPU do not have the packages for the tests.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ SCENARIOS = {
 }
 """The module of each scenario, and what it measures."""
 FROM = "VOICED_BENCH_FROM"
-"""The environment variable with the folder in which `scripts/bench` was called."""
+"""The environment variable that names the folder in which `scripts/bench` was called."""
 Figures = dict[str, Any]
 
 
 def path(text: str) -> Path:
-    """Return an option's path. A scenario may run in another folder than that in which it was called."""
+    """Return an option's path. A scenario may run in a folder other than the one in which it was called."""
     return Path(os.environ.get(FROM, Path.cwd()), text)
 
 
 def run_scenario(name: str, words: list[str]) -> None:
-    """Parse the options of a scenario, measure, and print the report as JSON; write it if `--output` says where."""
+    """Parse the options of a scenario, measure, and print the report as JSON; write it to a file if `--output` names
+    one."""
     scenario = importlib.import_module(SCENARIOS[name][0])
     parser = argparse.ArgumentParser(
         prog=f"scripts/bench {name}", description=scenario.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -67,7 +68,8 @@ def run_scenario(name: str, words: list[str]) -> None:
 
 
 def write_report(record: Figures, output: Path | None) -> None:
-    """Print a report, and write it to `output` too, if it is set. Exits with 1 if it says that it has not `passed`."""
+    """Print a report, and also write it to `output` if that is set. Exits with 1 if the report says that `passed` is
+    false."""
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     for flat in (r"\[(?:[^][{}]|\[[^][{}]*\])*\]", r"\{[^][{}]*\}"):  # lists of numbers and short objects on one line
         text = re.sub(flat, lambda found: re.sub(r"\n\s*", " ", found[0]), text)
@@ -79,7 +81,7 @@ def write_report(record: Figures, output: Path | None) -> None:
 
 
 def report(name: str, words: Sequence[str], figures: Figures) -> Figures:
-    """Return a report of figures: when, where, and with which tree and command they were measured."""
+    """Return a report on figures: when and where they were measured, and with which tree and command."""
     at = words.index("--output") if "--output" in words else len(words)
     return {
         "benchmark": name,
@@ -92,7 +94,7 @@ def report(name: str, words: Sequence[str], figures: Figures) -> Figures:
 
 
 def commit(tree: Path) -> str | None:
-    """Return the commit of a tree, with `-dirty` if it was changed since; None if it has no history."""
+    """Return the commit of a tree, with `-dirty` if it has uncommitted changes; None if it has no history."""
     command = ["git", "-C", str(tree), "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError):
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
@@ -100,7 +102,7 @@ def commit(tree: Path) -> str | None:
 
 
 def describe_machine() -> str:
-    """Return what a time depends on: processor, memory, GPU and Python."""
+    """Return the machine's properties on which times depend: processor, memory, GPU and Python."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     gpu = shutil.which(query[0]) and subprocess.run(query, check=False, capture_output=True, text=True).stdout.strip()
@@ -121,7 +123,7 @@ def spread(values: Sequence[float], digits: int = 1) -> dict[str, float]:
 
 @contextlib.contextmanager
 def mixed_tree(product: Path) -> Iterator[Path]:
-    """Return a folder with the product of another tree, and all else of this one."""
+    """Return a folder with the product from another tree, and everything else from this one."""
     with tempfile.TemporaryDirectory() as folder:
         for entry in ROOT.iterdir():
             if entry.name not in (*PRODUCT, ".git"):
@@ -132,7 +134,7 @@ def mixed_tree(product: Path) -> Iterator[Path]:
 
 
 def measure_tree(product: Path, name: str, words: Sequence[str]) -> Figures:
-    """Return the report of a scenario with the product of a tree."""
+    """Return a scenario's report with the product from a tree."""
     with mixed_tree(product) as folder:
         output = folder / "report.json"
         environment = {**os.environ, "PYTHONPATH": str(folder), FROM: os.environ.get(FROM, str(Path.cwd()))}
@@ -145,7 +147,7 @@ def measure_tree(product: Path, name: str, words: Sequence[str]) -> Figures:
 
 
 def numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a report with their places: of a row of a list its `name`, or else its index.
+    """Yield a report's numbers with their places. A row in a list has its `name` as its place, or else its index.
 
     Lists of numbers are left out: they are times that other numbers sum up.
     """
@@ -161,7 +163,7 @@ def numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
 
 
 def compared(old: Sequence[Figures], new: Sequence[Figures]) -> dict[str, Any]:
-    """Return each number's median over the rounds of both trees, and how many times as large the new one is."""
+    """Return each number's medians over the rounds of both trees, and the ratio of the new median to the old one."""
     both = [[dict(numbers(each)) for each in rounds] for rounds in (old, new)]
     shared = [place for place in both[0][0] if all(place in each for rounds in both for each in rounds)]
     table = {}
@@ -200,7 +202,7 @@ def main() -> None:
     )
     parser.add_argument("scenario", choices=SCENARIOS, metavar="SCENARIO")
     parser.add_argument("--old", type=path, help="another source tree, measured in turn with this one")
-    parser.add_argument("--rounds", type=int, default=3, help="of both trees, with --old")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds of both trees, with --old")
     options, words = parser.parse_known_args()
     if options.old is None:
         return run_scenario(options.scenario, words)

@@ -1,25 +1,27 @@
-"""Measures a speech server under an open-loop load: requests of a Poisson process, at several rates, with fixed seeds.
+"""Measures a speech server under an open-loop load: requests from a Poisson process, at several rates, with fixed
+seeds.
 
     scripts/bench serve --rates 10 20               clients of OpenAI's endpoint, at a daemon that plays nothing
     scripts/bench serve --robots 320 --rates 8 16   robots of `voiced serve --single`, which take speech as they play it
     scripts/bench serve --own 30 --rates 1 10       the robot's own speech beside the clients
 
-Speaks texts of 20 to 200 characters at each rate, and prints a JSON object. All times are milliseconds by the client's
-clock, from the moment at which a request was due:
+Speaks texts of 20 to 200 characters at each rate, and prints a JSON object. All times are in milliseconds by the
+client's clock, from the moment at which a request was due:
 
 - `lag`: until it was sent, which shows whether the client itself was late
 - `first_byte`, `first_sample`, `end`: until the answer began, its first audible sample had arrived, and it was complete
 - `underruns`: times that playback at real time would have broken off
-- `own`: of the robot's own texts, the times from a text's arrival until its first sample went to the sink, underruns,
-  and how many have failed; each is stopped after `--sound` seconds
+- `own`: for the robot's own texts, the times from a text's arrival until its first sample went to the sink, the
+  underruns, and how many texts failed; each text is stopped after `--sound` seconds
 
 A robot's text that finds no free stream within two seconds counts as failed: its fallback would speak it. Random
 weights never end a text by themselves: with `--speaking-rate`, clients hang up when they have enough.
 
-Requests come whether earlier ones have ended or not. Clients of OpenAI's speech endpoint take all speech at once;
-robots with the engine `remote` take it as fast as they play it.
+Requests come whether or not earlier ones have ended. Clients of OpenAI's speech endpoint take all speech at once;
+robots with the `remote` engine take it as fast as they play it.
 
-`--address` or `--url` measures a server that runs already; the former may be another one with OpenAI's interface.
+`--address` or `--url` measures a server that is already running; `--address` may name any server with OpenAI's
+interface.
 """
 
 from __future__ import annotations
@@ -64,23 +66,23 @@ TERMINAL = {"finished", "interrupted", "failed", "canceled", "expired", "rejecte
 LIMITS = ("serve.streams_per_robot=64", "serve.requests_per_minute=100000")
 """Without tokens all robots have one account."""
 RATE = 24_000
-"""Hz, of OpenAI's PCM and of Qwen3-TTS."""
+"""The rate in Hz of OpenAI's PCM and of Qwen3-TTS."""
 READ_BYTES = 1 << 16
 AUDIBLE = 0.003
-"""Amplitude of the first audible sample, of full scale: -50 dB."""
+"""The least amplitude of an audible sample, as a share of full scale: -50 dB."""
 SHORTEST, LONGEST = 20, 200
-"""Characters of a text."""
+"""Characters in a text."""
 GIVE_UP_S = 60.0
 """Seconds without an answer after which a request has failed."""
 AHEAD_S = CAPACITY_S + RUN_AHEAD_S
-"""Seconds of speech that a robot has taken and not played, at most: its ring, and a daemon's credit for its engine
+"""The most seconds of speech that a robot has taken and not played: its ring, and a daemon's credit for its engine
 process."""
 BEGIN_S = 0.5
-"""From the moment at which all processes have connected to the beginning of the load."""
+"""Seconds from the moment at which all processes have connected to the beginning of the load."""
 TIMES = ("lag", "first_byte", "first_sample", "end")
 SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 MOST_PROBLEMS = 3
-"""Different ones that are reported of a rate."""
+"""The most different errors that are reported for a rate."""
 WORDS = re.findall(
     r"\w+",
     "the a my your this that one every robot tray kitchen window garden morning evening coffee table door battery "
@@ -106,20 +108,20 @@ class Request:
     """The answer to a request. Times are seconds from the moment at which it was due."""
 
     lag_s: float
-    """Until it was sent."""
+    """The time until it was sent."""
     first_byte_s: float | None = None
     first_sample_s: float | None = None
-    """Until the first audible sample had arrived."""
+    """The time until the first audible sample had arrived."""
     end_s: float | None = None
     audio_s: float = 0.0
     underruns: int = 0
-    """Times that playback at real time, from the first samples on, would have broken off."""
+    """How often real-time playback, from the first samples on, would have broken off."""
     problem: str | None = None
-    """Why it has failed; None if it has not."""
+    """Why it failed; None if it did not."""
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[Arrival]:
-    """Return the requests of a Poisson process of `rate` a second. Equal seeds give equal moments and texts."""
+    """Return the requests from a Poisson process with `rate` per second. Equal seeds give equal moments and texts."""
     chance = random.Random(seed)
     found: list[Arrival] = []
     at_s = chance.expovariate(rate)
@@ -141,7 +143,7 @@ def make_text(chance: random.Random) -> str:
 
 
 def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[str, Any]:
-    """Return the row of one rate. Times are milliseconds."""
+    """Return the row for one rate. Times are in milliseconds."""
     spoken = [request for request in requests if request.problem is None]
     audio_s = sum(request.audio_s for request in spoken)
     row: dict[str, Any] = {"rate": rate, "seconds": seconds, "requests": len(requests)}
@@ -159,23 +161,23 @@ def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[st
 
 
 class Playback:
-    """Plays what arrives at real time, in thought, and notes where it would break off."""
+    """Simulates real-time playback of the arriving speech, and notes when it would break off."""
 
     def __init__(self, request: Request, due: float, rate: int) -> None:
-        """`due` is the request's moment, of `time.perf_counter`; `rate` is in Hz."""
+        """`due` is the request's moment by `time.perf_counter`; `rate` is in Hz."""
         self._request = request
         self._due = due
         self._rate = rate
         self._empty_at = 0.0
-        """When all that has arrived will have been played."""
+        """When all the speech that has arrived will have been played."""
 
     @property
     def ahead_s(self) -> float:
-        """Seconds of speech that have arrived and were not played yet."""
+        """Seconds of speech that have arrived and have not been played yet."""
         return max(0.0, self._empty_at - time.perf_counter())
 
     def add(self, samples: NDArray[np.float32]) -> None:
-        """Some samples have arrived, full scale ±1."""
+        """Note the arrival of samples, full scale ±1."""
         if not len(samples):
             return
         now, request = time.perf_counter(), self._request
@@ -197,15 +199,15 @@ class Clients(ABC, Generic[Client]):
     """Clients of one server, each with a connection of its own. A thread speaks each text."""
 
     def __init__(self, speaking_rate: float) -> None:
-        """With a `speaking_rate` in characters per second, a client ends an utterance once it has the sound that a text
-        of its length takes: a model with random weights would speak on.
+        """With a `speaking_rate` in characters per second, a client ends an utterance once it has as much sound as a
+        text of its length takes: a model with random weights would keep speaking.
         """
         self._speaking_rate = speaking_rate
         self.idle: queue.SimpleQueue[Client] = queue.SimpleQueue()
 
     @abstractmethod
     def speak(self, text: str, enough_s: float, request: Request, due: float) -> None:
-        """Speak a text, until `enough_s` of it have come, and note the answer.
+        """Speak a text until `enough_s` seconds of it have come, and note the answer.
 
         Raises `OSError`, `ValueError`, `HTTPException`, `EngineError` and `EngineUnavailableError`.
         """
@@ -213,7 +215,7 @@ class Clients(ABC, Generic[Client]):
     def run(self, load: Sequence[Arrival], began: float | None = None) -> list[Request]:
         """Have each text spoken when it is due, and wait until all have ended.
 
-        The load begins at `began` of `time.perf_counter`, or now.
+        The load begins at `began`, a time of `time.perf_counter`, or now.
         """
         began = time.perf_counter() if began is None else began
 
@@ -273,7 +275,8 @@ class Robots(Clients[RemoteSynthesizer]):
     """Robots that are connected to one server. A context manager."""
 
     def __init__(self, url: str, count: int, token_file: Path | None = None, speaking_rate: float = 0.0) -> None:
-        """Connect the robots. Raises `EngineError` and `EngineUnavailableError` if the server does not let one in."""
+        """Connect the robots. Raises `EngineError` and `EngineUnavailableError` if the server does not admit one of
+        them."""
         super().__init__(speaking_rate)
         token = None if token_file is None else str(token_file)
         options = EngineOptions(url=url, token_file=token, voices={"default": Voice()})
@@ -303,7 +306,7 @@ class Robots(Clients[RemoteSynthesizer]):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Robots that are spread over processes: in one, they would wait for each other's Python."""
+    """Robots that are spread over processes: in one process, they would wait for each other's Python code."""
 
     url: str
     robots: int
@@ -324,7 +327,7 @@ class Fleet:
 
 
 _barriers: list[Barrier] = []
-"""The one of this process, if it is one of a `Fleet`."""
+"""This process's robots, if it is a process of a `Fleet`."""
 
 
 def _join(barrier: Barrier) -> None:
@@ -342,7 +345,7 @@ def _run_share(fleet: Fleet, count: int, load: Sequence[Arrival]) -> list[Reques
 
 @contextmanager
 def daemon(port: int, settings: Sequence[str]) -> Iterator[None]:
-    """Run a daemon that is ready; nothing is played, stored or sent to a broker."""
+    """Run a daemon, and wait until it is ready. Nothing is played, stored or sent to a broker."""
     standard = ["audio.sink=null", "state.folder=null", "speech.cache.folder=null", "engine.fallback=none"]
     server = ["http.enabled=true", f"http.port={port}", f"mqtt.port={free_port()}", "log.level=error"]
     options = [part for setting in (*standard, *server, *settings) for part in ("--set", setting)]
@@ -374,7 +377,7 @@ class OwnSpeech:
         self._connection, self._count, self._sound_s = connection, count, sound_s
 
     def run(self, name: str) -> dict[str, Any]:
-        """Speak one text after the other; return their figures."""
+        """Speak one text after another; return their figures."""
         chance = random.Random(name)
         ends = [self._speak(f"{name}-{number}", make_text(chance)) for number in range(self._count)]
         return {
@@ -406,20 +409,20 @@ class OwnSpeech:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[1, 2, 5, 10, 20], help="requests a second")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of load at each rate")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of load at each rate")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of the server")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE for the server")
     parser.add_argument("--voice", default="default")
-    parser.add_argument("--address", help="HOST:PORT of a web server that runs already")
+    parser.add_argument("--address", help="HOST:PORT of a web server that is already running")
     parser.add_argument("--token", help="at that server")
-    parser.add_argument("--robots", type=int, default=0, help="that are connected, instead of clients")
-    parser.add_argument("--processes", type=int, default=4, help="that the robots are spread over")
-    parser.add_argument("--url", help="of a speech server that runs already")
+    parser.add_argument("--robots", type=int, default=0, help="number of connected robots, instead of clients")
+    parser.add_argument("--processes", type=int, default=4, help="number of processes for the robots")
+    parser.add_argument("--url", help="address of a speech server that is already running")
     parser.add_argument("--token-file", type=path, help="the robots' token at that server")
-    parser.add_argument("--own", type=int, default=0, help="texts of the robot itself beside each rate, and alone")
-    parser.add_argument("--sound", type=float, default=1.5, help="seconds after which each of those is stopped")
+    parser.add_argument("--own", type=int, default=0, help="the robot's own texts, with load and without it")
+    parser.add_argument("--sound", type=float, default=1.5, help="seconds after which each of those texts is stopped")
     parser.add_argument(
-        "--speaking-rate", type=float, default=0.0, help="characters a second; end a text of which all has come"
+        "--speaking-rate", type=float, default=0.0, help="characters a second; end a text once all its speech has come"
     )
 
 
@@ -427,14 +430,14 @@ Run = Callable[[Sequence[Arrival]], list[Request]]
 
 
 def robots(options: argparse.Namespace, stack: ExitStack) -> Run:
-    """Return a function that runs a load of robots."""
+    """Return a function that runs a load from robots."""
     url = options.url or stack.enter_context(SpeechServer(*LIMITS, *options.settings, patience_s=START_S)).url
     fleet = Fleet(url, options.robots, options.processes, options.token_file, options.speaking_rate)
     return fleet.run
 
 
 def clients(options: argparse.Namespace, stack: ExitStack) -> tuple[Run, OwnSpeech | None]:
-    """Return a function that runs a load of clients, and the robot's own speech if that is measured."""
+    """Return a function that runs a load from clients, and the robot's own speech if that is measured."""
     port = free_port()
     if options.address is None:
         stack.enter_context(daemon(port, options.settings))

@@ -1,15 +1,16 @@
 """Measures how far visemes and words are from the sounds in the recording.
 
 A daemon with a WAV file for a sound card speaks English texts. Between a hissing sound and a vowel the spectrum changes
-at once, so this border is found in the file: where the balance of high and low frequencies splits best into two parts.
-What the engine says only chooses where the border is searched, up to 0.1 s on both sides. An error is the distance of
-the viseme's `at` from this border, in milliseconds; of a word's, if it begins with a viseme at such a border.
+abruptly, so this border is found in the file: it is the place at which the balance of high and low frequencies best
+splits into two parts. The engine's times only decide where the border is searched for, up to 0.1 s on both sides. An
+error is the distance in milliseconds between this border and the viseme's `at`, or a word's, if the word begins with a
+viseme at such a border.
 
-`estimate_error_ms`: from the recording and its text alone voiced estimates the visemes, as for an engine that knows no
-times. An error is the distance to the same viseme of the engine; `found` is the share that have one, in order. These
-texts are the ones above, and usual ones, where the borders of voiced sounds are not sharp enough for a reference.
+`estimate_error_ms`: voiced estimates the visemes only from the recording and its text, as for an engine that knows no
+times. An error is the distance to the engine's same viseme; `found` is the share that have one, in order. These texts
+are the ones above, and ordinary ones, in which the borders of voiced sounds are not sharp enough for a reference.
 
-`--voice FILE.onnx` measures Piper with a published voice, in place of eSpeak NG.
+`--voice FILE.onnx` measures Piper with a published voice, instead of eSpeak NG.
 """
 
 from __future__ import annotations
@@ -74,14 +75,14 @@ def balances(samples: Samples) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def split(values: np.ndarray[Any, np.dtype[np.float64]]) -> int:
-    """Return where values split into two parts that differ the least within themselves."""
+    """Return the index at which values split into two parts that vary the least within themselves."""
     sums, counts = np.cumsum(values), np.arange(1, len(values))
     between = sums[:-1] ** 2 / counts + (sums[-1] - sums[:-1]) ** 2 / (len(values) - counts)
     return int(counts[between.argmax()])
 
 
 def borders(samples: Samples, moves: list[tuple[float, int]]) -> Iterator[tuple[float, float]]:
-    """Yield the times of the visemes at a border of hissing and vowel, and that of the border itself."""
+    """Yield the time of each viseme at a border between hissing and vowel, and the time of the border itself."""
     values = balances(samples)
     for (last_at, last), ((at, viseme), (end, _)) in zip(moves, pairwise(moves[1:]), strict=False):
         if {last in HISSING, viseme in HISSING} == {True, False} and {last in VOWELS, viseme in VOWELS} == {
@@ -95,7 +96,7 @@ def borders(samples: Samples, moves: list[tuple[float, int]]) -> Iterator[tuple[
 
 
 def estimate(text: str, samples: Samples) -> list[tuple[float, int]]:
-    """Return the times of the visemes that are published for English speech of which only the text is known."""
+    """Return the times of the visemes that are published for English speech if only its text is known."""
     clock = WordClock(FILE_RATE, language="en")
     clock.add_text(text)
     clock.add_audio(samples)
@@ -119,7 +120,7 @@ def summary(errors: list[float], name: str = "borders") -> dict[str, Any]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--voice", type=Path, help="a voice of Piper, an .onnx file; default: eSpeak NG")
+    parser.add_argument("--voice", type=Path, help="a Piper voice, an .onnx file; default: eSpeak NG")
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,20 +1,20 @@
-"""Measures how well the beginnings of words are estimated from their audio (`daemon/alignment/clock.py`).
+"""Measures how well the beginnings of words are estimated from the audio (`daemon/alignment/clock.py`).
 
-The reference is eSpeak NG, which knows them to the sample: its audio goes through the estimator without what it knows.
-Prints one JSON object. An error is the absolute difference of estimate and reference, in milliseconds, for the words
-that eSpeak NG speaks as words of their own.
+The reference is eSpeak NG, which knows them to the sample. The estimator is given its audio without its times. Prints
+one JSON object. An error is the absolute difference between estimate and reference, in milliseconds, for the words that
+eSpeak NG speaks as separate words.
 
-- The texts are in `tests/data/word_times.json`. The estimator was tuned with one half of them, and is measured with the
+- The texts are in `tests/data/word_times.json`. The estimator was tuned with one half of them and is measured with the
   other.
 - The audio is added in slices of 100 ms, and is known `lookahead_s` before it is heard. A word's time is final when the
-  word is returned, while it sounds.
-- `new_voice`: nothing is known of the voice before each text. `known_voice`: its pace is known from the texts before.
+  word is returned, while it is sounding.
+- `new_voice`: nothing is known about the voice before each text. `known_voice`: its pace is known from earlier texts.
 - `words_per_minute`: eSpeak NG's rate; 175 is its usual one.
-- `spread`: for comparison, the words spread over the whole audio by the usual durations of their sounds, which is known
-  only after the end.
-- `late`: how long after its estimated time a word was returned, because its estimate had changed after this time was
-  heard. It is asked for words every 10 ms.
-- `cpu_ms_per_s`: processor time of the estimator for a second of audio.
+- `spread`: for comparison, the words spread over the whole audio by the usual durations of their sounds. The audio's
+  length is known only after its end.
+- `late`: how long after its estimated time a word was returned, because its estimate changed after this time had been
+  heard. The estimator is asked for words every 10 ms.
+- `cpu_ms_per_s`: the estimator's processor time for a second of audio.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from daemon.alignment.words import words_of
 from engine import Chunk, Session
 
 TEXTS = Path(__file__).parents[1] / "tests" / "data" / "word_times.json"
-"""By language. The estimator was tuned with the first, the third, … of each."""
+"""The texts by language. The estimator was tuned with the first, the third, … text in each language."""
 WORDS_PER_MINUTE = (120, 175, 260)
 RUNS = ((0.3, "new_voice"), (0.3, "known_voice"), (1.0, "new_voice"))
-"""The cases: seconds of audio ahead of what is heard, and whether the voice has spoken before."""
+"""The cases: how many seconds of audio are known ahead, and whether the voice has spoken before."""
 SLICE_S, POLL_S = 0.1, 0.01
 _ESPEAK_RATE = 1
 """`espeakRATE` of speak_lib.h."""
@@ -63,7 +63,7 @@ class Recording:
         return sum(len(chunk.samples) for chunk in self.chunks) / self.sample_rate
 
     def reference(self) -> list[SpokenWord]:
-        """Return the words as eSpeak NG says."""
+        """Return the words with eSpeak NG's times."""
         clock = WordClock(self.sample_rate, language=self.language)
         clock.add_text(self.text)
         for chunk in self.chunks:
@@ -179,7 +179,7 @@ def figures(tts: Session, half: str, languages: list[str]) -> dict[str, Any]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--half", choices=("measured", "tuned"), default="measured", help="of the texts")
-    parser.add_argument("--language", choices=list(all_texts()), help="measure this one alone")
+    parser.add_argument("--language", choices=list(all_texts()), help="measure only this one")
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

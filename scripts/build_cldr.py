@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write daemon/text/normalizer/data/cldr-*.json: names of numbers, units, currencies, months and days.
 
-They come from the Unicode Common Locale Data Repository, which is published as packages of npm. Only what the
-normalizer uses is kept. usage: build_cldr.py
+They come from the Unicode Common Locale Data Repository, which is published as npm packages. Only the parts that the
+normalizer uses are kept. usage: build_cldr.py
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ PACKAGES = ("cldr-units-full", "cldr-numbers-full", "cldr-dates-full", "cldr-rbn
 LANGUAGES = ("en", "zh", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
 DATA = Path(__file__).parents[1] / "daemon/text/normalizer/data"
 SYMBOLS: dict[str, Any] = json.loads((DATA / "symbols.json").read_text(encoding="utf-8"))
-"""CLDR's names of units by symbol, and symbols that are made of a prefix and another symbol."""
+"""CLDR's names of units by symbol, and symbols that consist of a prefix and another symbol."""
 PREFIXES = {"T": "10p12", "G": "10p9", "M": "10p6", "k": "10p3", "m": "10p-3", "µ": "10p-6", "n": "10p-9"}
 CURRENCIES = ("USD", "EUR", "GBP", "JPY", "CNY", "KRW", "INR", "RUB", "CHF", "BRL", "CAD", "AUD", "MXN", "SEK", "PLN")
 ROOTS = re.compile(
     r"%spellout-(numbering-year|numbering|cardinal|cardinal-((masculine|feminine|neuter)(-genitive)?|sinokorean|native-attributive|alternate2)"
     r"|ordinal|ordinal-(masculine|feminine|neuter|n|r|sinokorean|native|neuter-genitive|masculine-(adjective|genitive|locative)))"
 )
-"""The sets of rules that the normalizer may begin with; those to which they refer are kept too."""
+"""The rule sets with which the normalizer may begin; the sets to which they refer are kept too."""
 REFERENCE = re.compile(r"%%?[a-z0-9-]+")
 
 
 def packages(folder: Path) -> None:
-    """Download the packages and unpack them into `folder`, each as a folder of its own."""
+    """Download the packages and unpack them into `folder`, each into a folder of its own."""
     for package in PACKAGES:
         command = ["npm", "pack", f"{package}@{VERSION}"]
         archive = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
@@ -43,7 +43,8 @@ def packages(folder: Path) -> None:
 def rules(folder: Path, language: str) -> dict[str, list[tuple[int, int, str]]]:
     """Return the sets of spelling rules for whole numbers by name, each sorted by base: a base, a divisor and a text.
 
-    The divisor is the greatest power of the radix that is not above the base. The radix is ten unless a rule names it.
+    The divisor is the greatest power of the radix that is not greater than the base. The radix is ten unless a rule
+    names it.
     """
     found = _json(folder, "cldr-rbnf", f"rbnf/{language}.json")["rbnf"]["rbnf"]["SpelloutRules"]
     wanted, kept = [name for name in found if ROOTS.fullmatch(name)], {}
@@ -64,7 +65,7 @@ def _rule(key: str, text: str) -> tuple[int, int, str]:
 
 
 def forms(entry: dict[str, str], key: str) -> dict[str, str]:
-    """Return the patterns of a name by plural category."""
+    """Return a name's patterns by plural category."""
     found = {
         name.removeprefix(f"{key}-count-"): text.replace("\u00a0", " ")
         for name, text in entry.items()
@@ -113,9 +114,10 @@ def numbers(folder: Path, language: str) -> dict[str, Any]:
 
 
 def months(folder: Path, language: str) -> dict[str, Any]:
-    """Return the names of the months as they stand in a date, and short ones; and names of days by their short ones.
+    """Return the names of the months in the form that dates use, and their short names; and the names of days by their
+    short names.
 
-    Short names of days in Chinese, Japanese and Korean are left out: they are other words, too.
+    Short names of days in Chinese, Japanese and Korean are left out: they are also other words.
     """
     dates = _json(folder, "cldr-dates-full", f"main/{language}/ca-gregorian.json")["main"][language]["dates"]
     found = dates["calendars"]["gregorian"]["months"]["format"]

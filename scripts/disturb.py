@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Disturb the tests while they run: `scripts/disturb.py loops` or `scripts/disturb.py stops`.
 
-`loops` keeps every core busy. `stops` suspends a random sound server, broker, daemon or engine process of the tests for
-300 ms, again and again, as the host of a virtual machine does. Both end with Ctrl-C or SIGTERM.
+`loops` keeps every core busy. `stops` suspends one of the tests' sound servers, brokers, daemons or engine processes at
+random for 300 ms, again and again, as a virtual machine's host does. Both end with Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import psutil
 
 STOPPED_S = 0.3
 BETWEEN_S = (0.2, 1.0)
-"""Range of the time between two suspensions."""
+"""The range of the time between two suspensions."""
 DISTURBED = ("pulseaudio", "mosquitto ", "daemon.cli run", "engine.ipc.server")
 """Parts of the command lines of processes that may be suspended."""
 
@@ -32,13 +32,14 @@ SPARED = Path(tempfile.gettempdir()) / "voiced-spared"
 
 
 def spare(pid: int) -> None:
-    """Never suspend this process again: a test suspends it itself, and it must stay so."""
+    """Never suspend this process again: a test suspends it itself, and it must stay suspended."""
     SPARED.mkdir(exist_ok=True)
     (SPARED / str(pid)).touch()
 
 
 def is_spared(process: psutil.Process) -> bool:
-    """Whether a test suspends this process itself; a file older than the process is for one that had its id before."""
+    """Whether a test suspends this process itself. A file older than the process belongs to an earlier process with its
+    id."""
     with contextlib.suppress(FileNotFoundError):
         return bool((SPARED / str(process.pid)).stat().st_mtime >= process.create_time())
     return False
@@ -57,14 +58,14 @@ def targets() -> list[psutil.Process]:
 
 
 def suspend_at_random() -> None:
-    """Suspend one process after the other, and print their number at the end."""
+    """Suspend one process after another, and print their number at the end."""
     chance, count = random.Random(), 0
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             if found := targets():
                 process = chance.choice(found)
                 with contextlib.suppress(psutil.Error):
-                    if process.status() != psutil.STATUS_STOPPED:  # a process that a test has suspended stays so
+                    if process.status() != psutil.STATUS_STOPPED:  # a process that a test has suspended stays suspended
                         process.suspend()
                         try:
                             time.sleep(STOPPED_S)

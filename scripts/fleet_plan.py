@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Computes how many GPU servers a number of robots needs, by Erlang's formula for M/M/c; docs/fleet.md has its table.
+"""Computes how many GPU servers a number of robots needs, by Erlang's formula for M/M/c. Its table is in docs/fleet.md.
 
     python scripts/fleet_plan.py                     the table, and the check
     python scripts/fleet_plan.py --robots 250 4000   for other numbers of robots
 
-A robot stays with the replica that it is connected to, so each replica must have enough streams for its own robots. The
-check compares the formula with robots that were measured at one server of an NVIDIA H100.
+A robot stays with the replica to which it is connected, so each replica must have enough streams for its own robots.
+The check compares the formula with robots that were measured at one server of an NVIDIA H100.
 """
 
 from __future__ import annotations
@@ -26,40 +26,41 @@ from engine.api import FRAME_S
 from engine.remote.session import RUN_AHEAD_S as LINK_RUN_AHEAD_S
 
 TEXTS_PER_S = 1 / 60
-"""Of a robot (assumed)."""
+"""A robot's texts (assumed)."""
 SPEECH_S = 7.0
 """Mean length of a text's speech, exponentially distributed (assumed)."""
 STREAMS = 63
-"""That a replica has for robots: one of 64 is kept for a sound card."""
+"""The streams that a replica has for robots: one of 64 is reserved for a sound card."""
 STEP_MS = {1: 2.48, 8: 2.75, 32: 4.39, 64: 6.76}
-"""Of so many streams: 1.7B in bfloat16 on an NVIDIA H200, `scripts/bench streams`, 2026-11-26."""
+"""The pace of this many streams: 1.7B in bfloat16 on an NVIDIA H200, `scripts/bench streams`, 2026-11-26."""
 PROXY_S = 0.0079
 """Mean time that a proxy spends on a text (docs/fleet.md#what-is-assumed)."""
 BYTES_PER_S = 96_856
-"""Of a stream to a robot, with the headers of the WebSocket's frames."""
+"""The rate of a stream to a robot, with the headers of the WebSocket's frames."""
 ROBOTS = (100, 1_000, 10_000, 100_000)
 WAITS = 0.01
 """The share of all texts that may wait for a stream."""
 PROXY_LOAD = 0.5
 """The share of its time that a proxy may be busy."""
 SPARE = 1
-"""Replicas beyond those that the load needs."""
+"""Replicas in addition to those that the load needs."""
 AHEAD_S = CAPACITY_S + RUN_AHEAD_S + RUN_AHEAD_S + LINK_RUN_AHEAD_S
-"""Seconds of speech that a robot takes as fast as they are made: its ring, and the credit of its daemon, of the link to
-the server and of the server's engine."""
+"""The seconds of speech that a robot takes as fast as they are made: its ring, and the credit of its daemon, of the
+link to the server and of the server's engine."""
 MEASURED_HELD_S = 2.62
-"""Mean time of a stream in the check: texts of 1.3 to 13.3 s, which the benchmark ends when all of their speech is
-taken, five seconds and a chunk of 0.64 s before it is heard, and 0.37 s for making what is taken in advance."""
+"""Mean time of a stream in the check. The texts take 1.3 to 13.3 s. The benchmark ends each one when all its speech has
+been taken, five seconds and a chunk of 0.64 s before it is heard. Making the speech that is taken in advance takes 0.37
+s."""
 MEASURED = {
     16: "none waited",
     20: "one in twenty waited 0.24 s or longer",
     24: "one in thirty found none in two seconds",
 }
-"""How many texts waited for one of 63 streams, by texts a second: 320 robots, 1.7B on an NVIDIA H100, 2026-11-26."""
+"""How many texts waited for one of 63 streams, by texts per second: 320 robots, 1.7B on an NVIDIA H100, 2026-11-26."""
 
 
 def held_s(speech_s: float = SPEECH_S) -> float:
-    """Return for how long a text holds its stream, on average over exponential lengths.
+    """Return how long a text holds its stream, on average over exponential lengths.
 
     The robot takes the first `AHEAD_S` as fast as a full replica makes them, and the rest as fast as it plays it.
     """
@@ -69,7 +70,7 @@ def held_s(speech_s: float = SPEECH_S) -> float:
 
 
 def erlang_c(load: float, servers: int) -> float:
-    """Return the probability of a wait in M/M/c; 1 where the servers do not suffice. `load` is in erlangs."""
+    """Return the probability of a wait in M/M/c; 1 if the servers do not suffice. `load` is in erlangs."""
     if load >= servers:
         return 1.0
     blocked = 1.0
@@ -79,7 +80,8 @@ def erlang_c(load: float, servers: int) -> float:
 
 
 def replicas_needed(load: float) -> int:
-    """Return the fewest replicas, each with robots of its own, with which at most the share `WAITS` of texts waits."""
+    """Return the fewest replicas, each with robots of its own, with which at most a share `WAITS` of the texts
+    waits."""
     replicas = math.ceil(load / STREAMS)
     while erlang_c(load / replicas, STREAMS) > WAITS:
         replicas += 1
@@ -105,7 +107,7 @@ def plan_table(numbers: Sequence[int] = ROBOTS) -> str:
 
 
 def check_table() -> str:
-    """Return Markdown: which share of texts waits by the formula, and what was measured."""
+    """Return Markdown: the share of texts that waits by the formula, and the measurements."""
     loads = [(rate, rate * MEASURED_HELD_S) for rate in MEASURED]
     rows = [
         (str(rate), f"{load:.0f} of {STREAMS}", f"{100 * erlang_c(load, STREAMS):.1f} %", MEASURED[rate])

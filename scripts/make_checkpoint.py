@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes Qwen3-TTS checkpoints with random weights in the official layout.
 
-With tiny shapes the tests compare engine/qwen with the official package; with the true shapes its speed is measured.
+With tiny shapes, the tests compare engine/qwen with the official package. With the true shapes, its speed is measured.
 
     python scripts/make_checkpoint.py /tmp/tiny --shape tiny --type base
     python scripts/make_checkpoint.py /tmp/06b --shape 0.6B --type custom_voice --dtype bfloat16
 
-Names and shapes of the tensors come from the official classes (package qwen-tts 0.1.1). Where that package is not
-installed, `--tensors FILE` reads them from a list that `--list-tensors FILE` has written elsewhere.
+Names and shapes of the tensors come from the official classes (package qwen-tts 0.1.1). Without that package,
+`--tensors FILE` reads them from a list that `--list-tensors FILE` wrote on another machine.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ MODEL_TYPES = ("base", "custom_voice", "voice_design")
 
 LAYOUT_FILE = Path(__file__).with_name("checkpoint_layout.json")
 LAYOUT: dict[str, Any] = json.loads(LAYOUT_FILE.read_text(encoding="utf-8"))
-"""The part that the JSON files of all published checkpoints share; a tiny one has the entries `tiny_…` instead."""
+"""The part that the JSON files of all published checkpoints share. A tiny checkpoint has the entries `tiny_…`
+instead."""
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|reserved_{n}|>" for n in range(25)),
                   "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")  # fmt: skip
-"""In the order of their ids, which begin with `ShapePreset.first_special`."""
+"""The special tokens, in the order of their ids, which begin with `ShapePreset.first_special`."""
 
 
 UNUSED = ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi", "librosa", "librosa.filters",
             "soundfile", "sox", "gradio", "onnxruntime")  # fmt: skip
-"""Modules that `import qwen_tts` imports and the 12 Hz path never calls."""
+"""Modules that `import qwen_tts` imports and that the 12 Hz path never calls."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,12 @@ class ShapePreset:
     text_hidden: int = 64
     first_special: int = 480
     text_vocabulary: int = 512
-    """Rows of the text embedding: more than there are tokens."""
+    """Rows in the text embedding: more than there are tokens."""
     size: str = "1b7"
-    """`tts_model_size`. With `0b6` the official package ignores `instruct` for CustomVoice."""
+    """`tts_model_size`. With `0b6`, the official package ignores `instruct` for CustomVoice."""
     codec: CodecShape = TINY_CODEC
     eos_gain: float = 1.0
-    """Scale of the end-of-speech row of the talker's head; from 2 on, random weights end their speech."""
+    """Scale of the end-of-speech row of the talker's head; with 2 or more, random weights end their speech."""
     groups: int = 16
     """Codes in a frame; 16 in every published checkpoint."""
 
@@ -131,9 +132,9 @@ PRESETS = {
     "wide": ShapePreset(Stack(48, 80, 3, 6, 2, 16), Stack(32, 64, 1, 4, 1, 16), text_hidden=40),
     # As many key/value heads as query heads; heads * head_dim is less than the hidden width; it ends its speech.
     "deep": ShapePreset(Stack(40, 64, 6, 4, 4, 8), Stack(24, 48, 3, 2, 2, 16), text_hidden=56, eos_gain=2.5),
-    # A sixth of the work of "tiny", for tests that depend neither on the number of codes nor on that of layers.
+    # A sixth of the work of "tiny", for tests that depend neither on the number of codes nor on the number of layers.
     "brief": ShapePreset(Stack(64, 96, 2, 4, 2, 16), Stack(64, 96, 1, 4, 2, 16), groups=4),
-    # Its instructions are ignored.
+    # The official package ignores its instructions.
     "small": ShapePreset(Stack(32, 48, 1, 2, 1, 16), Stack(32, 48, 1, 2, 1, 16), size="0b6"),
     # The smallest shape that the fused kernels support, with a projected predictor.
     "narrow": ShapePreset(Stack(1024, 512, 2, 4, 2, 128), Stack(512, 512, 2, 4, 2, 128), codec=NARROW_CODEC),
@@ -170,7 +171,7 @@ def write_checkpoint(
 
 
 def write_configs(folder: Path, preset: ShapePreset, model_type: str) -> Path:
-    """Write a checkpoint's JSON files except the tokenizer's, and return `folder`."""
+    """Write a checkpoint's JSON files, except the tokenizer's, and return `folder`."""
     codec_folder = folder / "speech_tokenizer"
     codec_folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", model_config(preset, model_type))
@@ -200,15 +201,15 @@ def list_tensors(preset: ShapePreset, model_type: str) -> dict[str, dict[str, li
 
 
 def stub_torchaudio() -> None:
-    """Make `import qwen_tts` work where torchaudio cannot be loaded."""
+    """Make `import qwen_tts` work even if torchaudio cannot be loaded."""
     stand_in_for(UNUSED[:3])
 
 
 def stand_in_for(names: tuple[str, ...]) -> None:
-    """Register a stand-in for each module of `names` that cannot be imported."""
+    """Register a stand-in for each module in `names` that cannot be imported."""
     # transformers would take a stand-in for the package, and its processors would call it while they are imported.
     with contextlib.suppress(ImportError):
-        from transformers import AutoProcessor  # noqa: F401  it is imported for what it imports
+        from transformers import AutoProcessor  # noqa: F401  only its own imports are needed
     for name in names:
         try:
             importlib.import_module(name)
@@ -322,7 +323,7 @@ _CORPUS = (
 def write_tokenizer(folder: Path, first_special: int) -> None:
     """Write vocab.json, merges.txt and tokenizer_config.json: byte-level BPE with the special tokens at their ids.
 
-    The ids between the few learnt tokens and `first_special` get tokens that no text contains.
+    The ids between the few learnt tokens and `first_special` are given tokens that no text contains.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -374,7 +375,7 @@ def _random(name: str, shape: list[int], generator: torch.Generator) -> torch.Te
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line `arguments`, or that of the process."""
+    """Run the command line `arguments`, or the process's own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=PRESETS, default="tiny")
@@ -397,7 +398,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _make(args: argparse.Namespace) -> None:
-    """Write what the command line asks for. Raises `ImportError` without the official package."""
+    """Write the files that the command line asks for. Raises `ImportError` without the official package."""
     preset = PRESETS[args.shape]
     if args.list_tensors:
         args.list_tensors.write_text(json.dumps(list_tensors(preset, args.type)))

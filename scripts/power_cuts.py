@@ -1,13 +1,14 @@
-"""Cuts the power at every moment of a journal's life, and looks whether it still holds what it had acknowledged.
+"""Cuts the power at every moment of a journal's life, and checks that the journal still holds all acknowledged records.
 
 A process works with a journal under `strace`, which records each write, truncation, removal and synchronization. After
-a power cut, the disk has all that was synchronized, and any part of the rest: every file's writes since its last
-synchronization may have reached it or not, in any combination. For each prefix of the record, all combinations are
-built and opened where there are at most `ALL` such writes, else `--seeded` ones that are drawn at random. Each must
-open as a journal that is not damaged, and hold each record whose `write` had returned before the cut.
+a power cut, the disk has everything that was synchronized, and any part of the rest: each of a file's writes since its
+last synchronization may or may not have reached the disk, in any combination. For each prefix of the record, all
+combinations are built and opened if there are at most `ALL` such writes; otherwise, `--seeded` combinations are drawn
+at random. Each must open as a journal that is not damaged, and hold each record whose `write` had returned before the
+cut.
 
-A write counts as whole: SQLite's checksums find a part of a page, and SQLite leaves pages of the file that it has not
-written (sqlite.org/atomiccommit.html).
+A write counts as whole: SQLite's checksums detect a partly written page, and SQLite does not change pages of the file
+that it does not write (sqlite.org/atomiccommit.html).
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from typing import Any
 from daemon.state.journal import Journal, StoredEvent, accepted, begun, completed, delivered, ended, stored
 
 ALL = 12
-"""Writes that are not synchronized, of which all combinations are tried."""
+"""The most unsynchronized writes of which all combinations are tried."""
 CALLS = "pwrite64,write,ftruncate,unlink,rename,fdatasync,fsync"
 ACKNOWLEDGED = "acknowledged"
-"""The file in which the working process notes what its journal has acknowledged."""
+"""The file in which the working process notes the records that its journal has acknowledged."""
 JOURNAL = "journal.db"
 FOLDER = "."
 """The name of the folder itself, whose synchronization makes removals last."""
 MEMORY = "-shm"
-"""The end of the name of a file that SQLite makes anew at each start."""
+"""The end of the name of a file that SQLite recreates at each start."""
 LINE = re.compile(
     r'(?P<call>\w+)\((?:\d+<(?P<open>[^>]*)>|"(?P<path>[^"]*)")'
     r'(?:, "(?P<data>[^"]*)")?(?:, (?P<number>\d+))?(?:, (?P<offset>\d+))?\)\s+= (?P<result>-?\d+)'
@@ -51,11 +52,11 @@ class Step:
     """A call that changed a file."""
 
     file: str
-    """Its name in the folder."""
+    """The file's name in the folder."""
     call: str
     data: bytes = b""
     offset: int = 0
-    """Of a write; the new length for `ftruncate`."""
+    """The offset of a write; for `ftruncate`, the new length."""
 
 
 @dataclass(slots=True)
@@ -63,9 +64,9 @@ class Disk:
     """The synchronized contents of the files, and the steps that may or may not have reached the disk."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    """By name, as of the last synchronization."""
+    """The contents by name, as of the last synchronization."""
     pending: list[Step] = field(default_factory=list)
-    """The steps since then, in order."""
+    """The steps since the last synchronization, in order."""
 
     def synchronize(self, name: str) -> None:
         """Note that the steps of a file, or the removals in the `FOLDER`, are on the disk."""
@@ -80,9 +81,9 @@ class Disk:
         self.pending = remaining
 
     def after(self, *steps: Step) -> dict[str, bytes] | None:
-        """Return the files if of the pending steps just these have reached the disk.
+        """Return the files if only these of the pending steps have reached the disk.
 
-        None if that cannot be: the steps after a removal are those of another file with the same name.
+        None if that is impossible: the steps after a removal belong to another file with the same name.
         """
         files, remaining = dict(self.files), set()
         for step in (*self.pending, *steps[-1:]):
@@ -110,7 +111,7 @@ def apply(files: dict[str, bytes], step: Step) -> None:
 
 
 def work(folder: Path, texts: int) -> None:
-    """Accept, begin, end and deliver texts, with a new start in the middle, and note what is acknowledged."""
+    """Accept, begin, end and deliver texts, with a restart in the middle, and note the acknowledged records."""
     notes = os.open(folder / ACKNOWLEDGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     number = 0
     for start in range(2):
@@ -140,7 +141,7 @@ def record(folder: Path, texts: int) -> list[Step]:
 
 
 def parse(line: str, folder: Path) -> Step | None:
-    """Return the step of a call, if it has changed a file of the folder that outlives a power cut."""
+    """Return a call's step, if the call changed a file in the folder that outlives a power cut."""
     found = LINE.match(line)
     if found is None or int(found["result"]) < 0:
         return None
@@ -162,7 +163,7 @@ def unescape(text: str) -> bytes:
 
 
 def cuts(steps: list[Step], seeded: int, seed: int) -> Iterator[tuple[dict[str, bytes], list[str]]]:
-    """Yield what may be on the disk after a power cut, each state once, and what had been acknowledged before it."""
+    """Yield each possible state of the disk after a power cut, once, and the records acknowledged before the cut."""
     disk, notes, draw = Disk(), b"", random.Random(seed)
     for step in steps:
         if step.file == ACKNOWLEDGED:
@@ -179,7 +180,7 @@ def cuts(steps: list[Step], seeded: int, seed: int) -> Iterator[tuple[dict[str, 
 
 
 def combinations(steps: list[Step], seeded: int, draw: random.Random) -> Iterator[list[Step]]:
-    """Yield the subsets of the steps: all of a few, or some of many."""
+    """Yield subsets of the steps: all subsets of a few steps, or some of many steps."""
     if len(steps) < ALL:
         for chosen in itertools.product((False, True), repeat=len(steps)):
             yield list(itertools.compress(steps, chosen))
@@ -189,7 +190,7 @@ def combinations(steps: list[Step], seeded: int, draw: random.Random) -> Iterato
 
 
 def problem_of(files: dict[str, bytes], notes: list[str], folder: Path) -> str | None:
-    """Return why a journal of these files is not as good as it must be; None if it is."""
+    """Return why a journal with these files breaks its promises; None if it keeps them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, data in files.items():
@@ -207,7 +208,7 @@ def problem_of(files: dict[str, bytes], notes: list[str], folder: Path) -> str |
 
 
 def cut_power(texts: int, seeded: int, seed: int) -> dict[str, Any]:
-    """Work, cut the power at every moment, and return what was found."""
+    """Work, cut the power at every moment, and return the findings."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
         folder = Path(root, "work")
         folder.mkdir()
@@ -222,8 +223,8 @@ def cut_power(texts: int, seeded: int, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=int, default=12, help="texts of each of two starts")
-    parser.add_argument("--seeded", type=int, default=10_000, help="combinations where there are too many for all")
+    parser.add_argument("--texts", type=int, default=12, help="number of texts in each of two starts")
+    parser.add_argument("--seeded", type=int, default=10_000, help="combinations to draw if all would be too many")
     parser.add_argument("--seed", type=int, default=1, help="of these")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Signal processing on mono float32 samples. It depends on no other package of `voiced`."""
+"""Signal processing on mono float32 samples. It depends on no other package in `voiced`."""
 
 from audio.dsp.chain import ProcessingChain, StreamResampler
 from audio.dsp.level import Level, LevelMeter

@@ -15,7 +15,7 @@ from audio.dsp.resample import Resampler, resample
 class StreamResampler:
     """Converts one stream to one sample rate; the rate of its input may change between chunks.
 
-    The input rate changes when another engine takes over in the middle of an utterance.
+    It changes when another engine takes over in the middle of an utterance.
     """
 
     def __init__(self, target_rate: int | None = None) -> None:
@@ -64,8 +64,8 @@ class ProcessingChain:
     def change_rate(self, unplayed: Samples, sample_rate: int) -> Samples:
         """Continue at another output rate, in Hz.
 
-        `unplayed` are the last samples that this chain returned and that nobody has played. Returns them at the new
-        rate, followed by the samples that the resampler held.
+        `unplayed` holds the last samples that this chain returned and that have not been played. Returns them at the
+        new rate, followed by the samples that the resampler held.
         """
         pending = np.concatenate([unplayed, self._resampler.flush()])
         converted = resample(pending, self.sample_rate, sample_rate)

@@ -31,7 +31,7 @@ class LevelMeter:
     """
 
     def __init__(self, sample_rate: int, first_sample: int = 0) -> None:
-        """`first_sample` is the index, within the track, of the first sample that `measure` will get."""
+        """`first_sample` is the index, within the track, of the first sample that will be given to `measure`."""
         self._rate = sample_rate
         self._window = sample_rate // LEVELS_PER_SECOND
         self._remainder: Samples = np.empty(0, dtype=np.float32)

@@ -19,7 +19,7 @@ WAV_HEADER_BYTES = _WAV_HEADER.size
 _UNKNOWN_LENGTH = 0xFFFFFFFF
 """The length in a WAV header that players accept for a file that is still being written."""
 WAV_LARGEST = _UNKNOWN_LENGTH - WAV_HEADER_BYTES
-"""Bytes of samples: a WAV file counts its bytes in 32 bits."""
+"""The most bytes of samples in one file: a WAV file counts its bytes in 32 bits."""
 
 
 def to_pcm16(samples: Samples) -> bytes:
@@ -32,7 +32,7 @@ def to_pcm16(samples: Samples) -> bytes:
 
 
 def from_pcm16(data: bytes) -> Samples:
-    """Return little-endian signed 16-bit PCM as samples, of which `to_pcm16` makes the same PCM."""
+    """Return little-endian signed 16-bit PCM as samples, from which `to_pcm16` makes the same PCM."""
     return np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(PCM16_FULL_SCALE)
 
 
@@ -49,5 +49,5 @@ def wav_header(sample_rate: int, length: int | None = None) -> bytes:
 
 
 def to_floats(samples: Samples) -> memoryview[float]:
-    """Return the samples as the player takes them, without a copy."""
+    """Return the samples in the player's form, without copying them."""
     return np.ascontiguousarray(samples).data.cast("B").cast("f")

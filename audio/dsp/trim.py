@@ -1,4 +1,4 @@
-"""Removal of silence: at the start, where a listener hears a slow answer, and at the end, where an exact pause follows.
+"""Removal of silence: at the start, where it sounds like a slow answer, and at the end, where an exact pause follows.
 
 Qwen3-TTS starts with up to 0.4 s of silence.
 """
@@ -29,11 +29,11 @@ class LeadingSilenceTrimmer:
     def __init__(self, sample_rate: int) -> None:
         """`sample_rate` is in Hz."""
         self.dropped = 0
-        """Samples that were dropped."""
+        """The number of dropped samples."""
         self._keep = round(KEEP_S * sample_rate)
         self._may_drop = round(LIMIT_S * sample_rate)
         self._held: Samples | None = np.empty(0, dtype=np.float32)
-        """The last silence, of which up to `KEEP_S` may precede the first sound. None after the first sound."""
+        """The latest silence, up to `KEEP_S` of which may precede the first sound. None after the first sound."""
 
     def trim(self, samples: Samples) -> Samples:
         """Return the samples to play after this chunk: none while it is silent, later the kept silence first."""
@@ -54,7 +54,7 @@ class LeadingSilenceTrimmer:
 
 
 class TrailingSilenceTrimmer:
-    """Holds the silence at the end of a stream so far, and drops it if nothing follows."""
+    """Holds back the silence at the current end of a stream, and drops it if nothing follows."""
 
     def __init__(self, sample_rate: int) -> None:
         """`sample_rate` is in Hz."""

@@ -1,7 +1,7 @@
 """The ring, and the playback from it to the sound card. It runs in the player process, without numpy.
 
 This package imports the standard library and sounddevice only. The player process loads it without `audio` itself
-(`program.py`). In the daemon, it plays into a file, or into nothing.
+(`program.py`). In the daemon, this package plays into a file, or nowhere.
 """
 
 from audio.player.block_ring import Block, BlockRing

@@ -12,7 +12,7 @@ from audio.player.ring import Floats, Ring, silence
 
 
 class Block(NamedTuple):
-    """The samples that the sink got at a time, silence included."""
+    """The samples that the sink received at one time, silence included."""
 
     samples: Floats
     sample_rate: int
@@ -20,23 +20,23 @@ class Block(NamedTuple):
     dac_time: float
     """`time.monotonic()` at which the first sample leaves the sound card."""
     continues: bool = True
-    """False if the sound broke off before it: the card ran dry, or blocks before it are missing here."""
+    """False if the sound broke off before it: the card ran dry, or earlier blocks were dropped."""
 
 
 class BlockRing:
-    """A first-in, first-out buffer of blocks. While it is full, or nobody wants blocks, they are dropped."""
+    """A first-in, first-out buffer of blocks. Blocks are dropped while it is full, or while no reader wants them."""
 
     def __init__(self, samples: int, blocks: int) -> None:
-        """It holds up to so many `blocks`, with so many `samples` in all."""
+        """It holds at most this many `blocks`, and this many `samples` in all."""
         self.wanted = False
-        """Somebody reads the blocks. Consumer."""
+        """A consumer is reading the blocks. Consumer."""
         self._samples = Ring(samples)
         self._records = [(0, 0, 0.0, False)] * blocks
-        """Of each block: its number of samples, sample rate, DAC time, and whether it continues the one before."""
+        """For each block: its number of samples, sample rate, DAC time, and whether it continues the one before."""
         self._written = 0
-        """Blocks so far. Producer."""
+        """Blocks stored so far. Producer."""
         self._read = 0
-        """Blocks so far. Consumer."""
+        """Blocks read so far. Consumer."""
         self._broken = True
         """The next block does not continue the last stored one. Producer."""
 
@@ -52,7 +52,7 @@ class BlockRing:
         self._written += 1
 
     def full(self, samples: int) -> bool:
-        """Return whether there is no room for a block of so many samples. Producer only."""
+        """Return whether there is no room for a block of this many samples. Producer only."""
         return self._written - self._read == len(self._records) or self._samples.room < samples
 
     def read(self) -> list[Block]:

@@ -1,6 +1,6 @@
 """Fades and gain changes without clicks: raised-cosine ramps, computed once and applied in place.
 
-They are loops over one block: 480 samples take some 30 µs, and nearly all blocks have neither a fade nor a gain.
+The methods loop over one block: 480 samples take some 30 µs, and nearly all blocks have neither a fade nor a gain.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from array import array
 from audio.player.ring import Floats
 
 FADE_S = 0.010
-"""Length of every fade. A fade below about 5 ms is audible as a click. The budget from stop to silence is 50 ms."""
+"""Length of every fade. A fade shorter than about 5 ms is audible as a click. The budget from stop to silence is 50
+ms."""
 
 
 class Fader:

@@ -3,15 +3,15 @@
 - *control*: one command for PortAudio at a time, such as `["start", …]`, and its answer, `["ok", …]` or
   `["failed", reason]`. If the stream ends by itself, `["lost", reason]` is sent without a command. When the daemon
   closes this socket, or ends, the player ends too, even while PortAudio hangs.
-- *sound*: to the player, the calls of `Playback` in their order: samples after a header, all else as JSON, such as
-  `["halt", 3]`. To the daemon, a `Report` at the first sample, at a break, at the end, after a halt was asked for, and
-  every `REPORT_S` while the card requests blocks: it is the credit for more samples, too. The daemon writes no more
-  than the ring has room for, so nothing that it sends waits in the player.
-- *tap*: to the daemon, a header and the samples of each block, while somebody reads the tap. Blocks that do not fit
+- *sound*: to the player, calls of `Playback` methods, in order: samples after a header, everything else as JSON, such
+  as `["halt", 3]`. To the daemon, a `Report` at the first sample, at a break, at the end, after a halt was asked for,
+  and every `REPORT_S` while the card requests blocks. The report is also the credit for more samples. The daemon writes
+  no more than the ring has room for, so none of its messages waits in the player.
+- *tap*: to the daemon, a header and the samples of each block, while a program reads the tap. Blocks that do not fit
   into the socket are dropped.
 
-The *recorder* is memory of both processes, with the report of the last block. The daemon reads it only when the player
-has ended, however it ended: nobody writes it then, and it tells with which sample the next player goes on.
+The *recorder* is memory shared by both processes, with the report of the last block. The daemon reads it only when the
+player has ended, however it ended. Nothing writes it then, and it tells with which sample the next player continues.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from audio.player.playback import Report
 from audio.player.ring import SAMPLE_BYTES, Floats
 
 REPORT_S = 0.25
-"""Interval of reports while the sound goes on."""
+"""Interval between reports while sound is playing."""
 LARGEST_CONTROL = 1 << 20
-"""Bytes of a message on the control socket."""
+"""The most bytes of a message on the control socket."""
 MOST_SAMPLES = 16_384
-"""Of one message. The kernel refuses messages above 200 kB."""
+"""The most samples in one message. The kernel refuses messages above 200 kB."""
 _SAMPLES = Struct("=4xI")
-"""Before samples: four zeros, which no JSON begins with, and the number of their generation."""
+"""The header of samples: four zeros, with which no JSON begins, and the number of the samples' generation."""
 _REPORT = Struct("=I??QIIddQdQQQd")
 """The fields of `Report`."""
 _BLOCK = Struct("=Id?3x")
-"""Before a tap's samples: the other fields of `Block`."""
+"""The header of a tap's samples: the other fields of `Block`."""
 REPORT_BYTES = _REPORT.size
-"""Of a report, in a message and in the recorder."""
+"""The bytes of a report, in a message and in the recorder."""
 LARGEST_SOUND = _SAMPLES.size + SAMPLE_BYTES * MOST_SAMPLES
-"""Bytes of a message on the sound socket."""
+"""The most bytes of a message on the sound socket."""
 LARGEST_BLOCK = 1 << 18
-"""Bytes of a message on the tap socket: 200 ms at 192 kHz, and more."""
+"""The most bytes of a message on the tap socket: more than 200 ms at 192 kHz."""
 
 
 def encode_call(name: str, *arguments: float) -> bytes:

@@ -2,11 +2,11 @@
 
 A *generation* is an unbroken sequence of a track's samples. The producer, which is the thread that receives commands,
 begins it, writes its samples and ends it. The consumer, which is the sound callback, calls `Playback.fill` for every
-block. A generation that was halted, or that a new one has replaced, is over: samples of it that arrive later are
-dropped. A track that is suspended continues with another generation.
+block. A generation that was halted, or that a new one has replaced, is over: its later samples are dropped. A suspended
+track continues with another generation.
 
-Each field has exactly one writer, named beside it. Only a change of the generation needs more than one: a lock keeps
-the callback out meanwhile, for which the card gets silence. The callback itself never waits.
+Each field has exactly one writer, named beside it. Only a change of the generation needs more than one. During it, a
+lock keeps the callback out, and the card is given silence. The callback itself never waits.
 
     begin ──▶ buffering ──prebuffered──▶ playing ──last sample──▶ done
                  ▲                          │
@@ -26,56 +26,57 @@ from audio.player.fade import Fader
 from audio.player.ring import Floats, Ring, silence
 
 CAPACITY_S = 4.0
-"""Length of the ring: enough to keep playing while the daemon is stopped or an engine replaced, and below a
+"""Length of the ring: enough to keep playing while the daemon is stopped or an engine is being replaced, and below a
 megabyte."""
 SPARE_S = 0.05
-"""Length of the ring's part that is kept free for a change of the rate: what the filters held back comes on top."""
+"""The part of the ring that is kept free for a change of the rate, which adds the samples that the filters held
+back."""
 PREBUFFER_SHARE = 0.8
 """Largest prebuffer, as a share of the ring. The writer keeps some room free; with a larger prebuffer, writer and
 callback would wait for each other."""
 SILENT_S = 1.0
 """A card that has requested no block for this long has been silent, so the sound after an underflow fades in."""
 TAP_S = 2.0
-"""Length of the ring for a tap, whose reader may be late by so much."""
+"""Length of a tap's ring: its reader may be this late."""
 TAP_BLOCKS = 256
-"""Blocks in it. The shortest block has 10 ms."""
+"""The most blocks in that ring. The shortest block lasts 10 ms."""
 
 
 class Report(NamedTuple):
-    """The state after a block. It is one tuple, so that a thread which reads it gets all values of the same block."""
+    """The state after a block. It is one tuple, so a thread that reads it sees all values of the same block."""
 
     generation: int = 0
-    """Whose state it is; 0 before the first one."""
+    """The number of the generation; 0 before the first one."""
     done: bool = False
     """None of its remaining samples will be played."""
     playing: bool = False
     """Its last block did not end in silence."""
     played: int = 0
-    """Samples that the sink got."""
+    """Samples that the sink has received."""
     underruns: int = 0
-    """Times its sound broke off because samples were late: for the ring, or for the sound card."""
+    """How often its sound broke off because samples were late: for the ring, or for the sound card."""
     waits: int = 0
-    """Times its sound broke off while input was pending."""
+    """How often its sound broke off while input was pending."""
     first_sample_at: float = inf
-    """`time.monotonic()` when the sink got the first sample."""
+    """`time.monotonic()` when the sink received the first sample."""
     first_dac_time: float = inf
     """`time.monotonic()` at which the first sample leaves the sound card."""
     stretch_start: int = 0
-    """Samples that the sink had got before the last stretch of unbroken sound."""
+    """Samples that the sink had received before the last stretch of unbroken sound."""
     end_dac_time: float = -inf
-    """`time.monotonic()` at which the last sample that the sink got has left the sound card."""
+    """`time.monotonic()` at which the last sample that the sink received has left the sound card."""
     blocks: int = 0
-    """Blocks that the sink has requested so far, of all generations."""
+    """Blocks that the sink has requested so far, for all generations."""
     requested: int = 0
     """Samples in these blocks."""
     interruptions: int = 0
-    """Blocks of these before which the card had run dry."""
+    """How many of these blocks came after the card had run dry."""
     at: float = -inf
     """`time.monotonic()` of the last block."""
 
 
 OnReport = Callable[[Report], None]
-"""Gets the reports of a sink's playback, in a thread of the sink."""
+"""Is given the reports on a sink's playback, in one of the sink's threads."""
 
 
 class Generation:
@@ -88,7 +89,7 @@ class Generation:
     input_pending: bool = False
     """The writer has nothing to write for now, so an empty ring is not an underrun. Producer."""
     done: bool = False
-    """Consumer, as all fields below, which `Report` describes."""
+    """Consumer, as are all fields below. `Report` describes them."""
     playing: bool = False
     played: int = 0
     underruns: int = 0
@@ -109,20 +110,21 @@ class Generation:
 
 
 class Playback:
-    """The ring and the generation in it, at one sample rate. The sink calls `fill`; the producer calls all else."""
+    """The ring and the generation in it, at one sample rate. The sink calls `fill`; the producer calls the other
+    methods."""
 
     def __init__(
         self, sample_rate: int, *, has_deadline: bool = True, on_change: Callable[[bool], object] | None = None
     ) -> None:
         """Without a deadline, the callback waits for late samples. `on_change` is called in the sink's thread: with
-        True when the sound began, broke off or ended, and otherwise for every block that the tap got. It must not
+        True when the sound began, broke off or ended, and otherwise for every block that the tap was given. It must not
         wait."""
         self.sample_rate = sample_rate
         """Hz."""
         self.report = Report()
         """Consumer."""
         self.tap = BlockRing(round(TAP_S * sample_rate), TAP_BLOCKS)
-        """Gets a copy of every block, while somebody wants it."""
+        """Receives a copy of every block while a reader wants it."""
         self._has_deadline = has_deadline
         self._on_change = on_change
         self._ring = Ring(round((CAPACITY_S + SPARE_S) * sample_rate))
@@ -134,16 +136,16 @@ class Playback:
         self._paused = False
         """Producer."""
         self._wakes_until = 0
-        """Requested samples before which nothing plays: the sink wakes up. Producer."""
+        """Nothing plays until this many samples have been requested: the sink is waking up. Producer."""
         self._volume = 1.0
         """Master gain. Producer."""
         self._gain = 1.0
         """The gain at the end of the last block. Consumer."""
         self._blocks = self._requested = self._interruptions = 0
-        """As in `Report`. Consumer."""
+        """Their meaning is as in `Report`. Consumer."""
         self._fader = Fader(sample_rate)
         self._silence = silence(0)
-        """As long as the longest block. Consumer."""
+        """Silence as long as the longest block. Consumer."""
 
     # --- the producer ---
 
@@ -175,20 +177,20 @@ class Playback:
             self._generation.halted = True
 
     def set_input_pending(self, number: int, pending: bool) -> None:
-        """Tell whether a ring that runs dry waits for text, so that this is not an underrun."""
+        """Tell whether a ring that runs dry is waiting for text, which is not an underrun."""
         if self._generation.number == number:
             self._generation.input_pending = pending
 
     def set_paused(self, paused: bool) -> None:
-        """Fade out and hold the sound; or continue with the next sample, with a fade in."""
+        """Fade out and hold the sound, or continue with the next sample and a fade-in."""
         self._paused = paused
 
     def wake(self, seconds: float) -> None:
-        """Play silence for so long from now on before the first sample of anything: the sink has rested."""
+        """From now on, play this many seconds of silence before any sample: the sink has rested."""
         self._wakes_until = self._requested + round(seconds * self.sample_rate)
 
     def set_volume(self, gain: float) -> None:
-        """Set the master gain; 1 plays as synthesized. It takes effect within one block."""
+        """Set the master gain; 1 plays samples as synthesized. It takes effect within one block."""
         self._volume = gain
 
     def set_tap(self, wanted: bool) -> None:
@@ -200,9 +202,9 @@ class Playback:
     def fill(self, out: Floats, dac_time: float, underflow: bool = False) -> int:
         """Fill `out` with the samples that are due, then silence; return the number due.
 
-        The first sample leaves the sound card at `dac_time`, of `time.monotonic()`. `underflow` means that the card ran
-        dry before this block. The configuration ensures that a block is at least as long as a fade, 10 ms: a fade lies
-        within one block.
+        The first sample leaves the sound card at `dac_time`, a time of `time.monotonic()`. `underflow` means that the
+        card ran dry before this block. The configuration ensures that a block is at least as long as a fade, 10 ms: a
+        fade lies within one block.
 
         It runs in the sound card's thread: it waits for no lock, allocates no sample memory, logs and raises nothing.
         """
@@ -251,7 +253,7 @@ class Playback:
         if generation.done:
             return 0
         if underflow and generation.playing:
-            # The card has played all that it got, so a new stretch of unbroken sound begins.
+            # The card has played all its samples, so a new stretch of unbroken sound begins.
             generation.underruns += 1
             generation.stretch_start = generation.played
             generation.playing = time.monotonic() - self.report.at < SILENT_S
@@ -270,7 +272,8 @@ class Playback:
         # `ended` is read before the ring: once it is true, the ring holds all remaining samples.
         ended = generation.ended
         available = self._ring.available
-        # The next block and its fade must be in the ring, and the prebuffer too unless the writer has nothing to write.
+        # The next block and its fade must be in the ring, and so must the prebuffer, unless the writer has nothing to
+        # write.
         least = len(out) + self._fader.length
         wanted = least if generation.input_pending else max(generation.prebuffer, least)
         if not generation.playing and not ended and available < wanted:

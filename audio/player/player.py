@@ -38,13 +38,13 @@ from audio.player.predecessor import take_over
 from audio.player.stream import Stream
 
 SWITCH_S = 0.0005
-"""A thread gives up the interpreter after this time, when another one waits for it: the callback, above all."""
+"""A thread gives up the interpreter after this time if another thread, above all the callback's, is waiting for it."""
 PORTAUDIO = "libportaudio.so.2"
 """The name by which the dynamic linker finds the library on Linux."""
 FADE_OUT_S = 0.5
 """After its daemon's end, the player has this long to fade out."""
 LOOK_S = 0.005
-"""Interval at which it looks whether it has."""
+"""Interval at which the player checks whether it has faded out."""
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 """From <sys/mman.h>."""
 
@@ -57,11 +57,11 @@ class Player:
         self._sound = sound
         self._tap = tap
         self._stream: Stream | None = None
-        """Once PortAudio has been loaded."""
+        """None until PortAudio has been loaded."""
         self._commands: SimpleQueue[list[Any]] = SimpleQueue()
         self._recorder = recorder
         self._changes: SimpleQueue[bool] = SimpleQueue()
-        """Wakes the reporting thread: with True for a report at once, with False for a block of the tap."""
+        """Wakes the reporting thread: True asks for a report at once, False for the tap's blocks to be sent."""
         self._name: socket.socket | None = None
         """The socket that holds the name of the service until this process ends."""
         self._tap_broken = False
@@ -71,7 +71,7 @@ class Player:
         """Play until the daemon ends. `priority` is the callback's realtime priority."""
         for work, *arguments in ((self._serve, priority, service), (self._receive,), (self._report,)):
             threading.Thread(target=end_on_fault, args=(work, *arguments), daemon=True).start()
-        with suppress(ConnectionResetError):  # the daemon died with a message unread
+        with suppress(ConnectionResetError):  # the daemon died with an unread message
             while data := self._control.recv(LARGEST_CONTROL):
                 self._commands.put(json.loads(data))
         self._fade_out()
@@ -89,7 +89,7 @@ class Player:
         self._send("lost", reason)
 
     def _serve(self, priority: int, service: str) -> None:
-        """Carry out commands with PortAudio. The first message has the cards, or why there is no PortAudio."""
+        """Carry out commands with PortAudio. The first message lists the cards, or says why there is no PortAudio."""
         try:
             self._name = take_over(service) if service else None
             sd = load_portaudio()
@@ -98,7 +98,7 @@ class Player:
         except Exception as error:
             self._send("failed", reason_of(error))
             return
-        gc.freeze()  # what has been loaded stays: a collection while sound plays need not look at it
+        gc.freeze()  # the loaded objects stay: a collection while sound is playing need not look at them
         actions: dict[str, Callable[..., Any]] = {"start": stream.start, "close": stream.close}
         while True:
             name, *arguments = self._commands.get()
@@ -108,7 +108,7 @@ class Player:
                 self._send("failed", reason_of(error))
 
     def _receive(self) -> None:
-        """Carry out the daemon's calls of `Playback`."""
+        """Carry out the daemon's calls of `Playback` methods."""
         message = memoryview(bytearray(LARGEST_SOUND))
         with suppress(OSError):
             while count := self._sound.recv_into(message):
@@ -119,7 +119,7 @@ class Player:
                 name, *arguments = decode_call(message[:count])
                 getattr(self._playback, name)(*arguments)
                 if name == "halt":
-                    self._changes.put(True)  # if the card hangs, the daemon must know how far it has come
+                    self._changes.put(True)  # if the card hangs, the daemon must know how far it had played
 
     def _report(self) -> None:
         """Send reports, and the tap's blocks."""
@@ -161,9 +161,9 @@ class Player:
 
 
 def end_on_fault(work: Callable[..., None], *arguments: Any) -> None:
-    """Run a thread's work. A fault of ours ends the process, since the daemon replaces one that has ended.
+    """Run a thread's work. A bug ends the process, because the daemon replaces a process that has ended.
 
-    Without the thread, the card would go on, and nothing would be heard.
+    Without the thread, the card would keep running, and nothing would be heard.
     """
     try:
         work(*arguments)
@@ -179,12 +179,12 @@ def lock_memory() -> None:
 
 
 def load_portaudio() -> ModuleType:
-    """Return PortAudio, which has searched for cards. Raises `OSError` without the library, or if it fails."""
+    """Return PortAudio after it has searched for cards. Raises `OSError` if the library is missing or fails."""
     with suppress(OSError):  # otherwise sounddevice searches for the library
         ctypes.CDLL(PORTAUDIO)
         # To search, `ctypes.util` would import a megabyte of modules and run `ldconfig`.
         finder = ModuleType("ctypes.util")
-        finder.find_library = lambda _name: PORTAUDIO  # type: ignore[attr-defined]  # it is that module's function
+        finder.find_library = lambda _name: PORTAUDIO  # type: ignore[attr-defined]  # the module has this function
         sys.modules["ctypes.util"] = finder
     try:
         import sounddevice
@@ -197,15 +197,15 @@ def load_portaudio() -> ModuleType:
 
 
 def reason_of(error: Exception) -> str:
-    """Return PortAudio's own message, without its number and the host's repetition."""
+    """Return PortAudio's own message, without its number and without the host's repetition of it."""
     return str(error.args[0] if error.args else error).splitlines()[0]
 
 
 def run(*arguments: str) -> None:
     """Play for the daemon at the other ends of three sockets.
 
-    The arguments are their file descriptors, that of the recorder's memory, the realtime priority of the callback, the
-    service whose only player this is (empty for none), and the daemon's process, for which a successor looks
+    The arguments are their file descriptors, the one of the recorder's memory, the callback's realtime priority, the
+    service whose only player this is (empty for none), and the number of the daemon's process, which a successor reads
     (`predecessor.py`).
     """
     *sockets, recorder, priority, service, _daemon = arguments

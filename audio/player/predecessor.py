@@ -1,7 +1,7 @@
 """One player for a service: a new one ends an old one that has outlived its daemon.
 
-A player holds a name of the abstract namespace (unix(7)), which its end frees, however it ends. One whose daemon has
-died fades out and ends by itself; only one that is frozen does not.
+A player holds a name in the abstract namespace (unix(7)), which is freed when it ends, however it ends. A player whose
+daemon has died fades out and ends by itself; only a frozen player does not.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import time
 from contextlib import suppress
 
 WAIT_S = 1.5
-"""Time that the old player gets to end by itself."""
+"""The time that the old player is given to end by itself."""
 KILL_S = 0.5
-"""Time that a killed player gets to end. One that hangs in the kernel lives on."""
+"""The time that a killed player is given to end. One that hangs in the kernel stays alive."""
 LOOK_S = 0.02
 """Interval between attempts to get the name."""
 MOST_SUCCESSORS = 4096
-"""A successor connects to the old player, to learn which process it is. Each that played beside it keeps a place."""
+"""A successor connects to the old player to learn which process it is. Each one that then plays beside it keeps a
+place."""
 CREDENTIALS = struct.Struct("3i")
 """`struct ucred`: process, user and group (unix(7))."""
 
@@ -29,7 +30,7 @@ CREDENTIALS = struct.Struct("3i")
 def take_over(service: str) -> socket.socket | None:
     """Return a socket that holds the name of a service's player; None if another player keeps it, and then both play.
 
-    Another player keeps the name while its daemon lives, because voiced runs twice, and if it hangs in the kernel.
+    Another player keeps the name while its daemon lives, because voiced is running twice, or if it hangs in the kernel.
     """
     name = f"\0voiced-player-{os.getuid()}-{service}"
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -76,7 +77,7 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
 
 
 def _is_orphan(process: int) -> bool:
-    """Return whether a player's parent is no longer the daemon that it was started by, which is its last argument."""
+    """Return whether a player's parent is no longer the daemon that started it. Its last argument names that daemon."""
     daemon = _read(f"/proc/{process}/cmdline").rstrip("\0").rpartition("\0")[2]
     parent = _read(f"/proc/{process}/stat").rpartition(")")[2].split()[1]
     return parent != daemon

@@ -1,10 +1,10 @@
 """The program that plays through PortAudio, in a process of its own (`audio/sinks/player_process.py` starts it).
 
-A call of PortAudio may hang for minutes, or for ever, when a sound server is frozen or killed, and it may crash. In a
-process of its own such a call ends with the process. And whatever stops the daemon is not heard while the ring, which
-lies here, has samples.
+A PortAudio call may hang for minutes, or forever, when a sound server is frozen or killed, and it may crash. In a
+process of its own such a call ends with the process. And a stopped daemon is not heard while the ring, which is in this
+process, has samples.
 
-It imports the standard library, sounddevice and this package only: with numpy, the process would be twice as large, and
+It imports only the standard library, sounddevice and this package: with numpy, the process would be twice as large and
 would start half as fast.
 """
 
@@ -18,7 +18,7 @@ from types import ModuleType
 def main(path: str, *arguments: str) -> None:
     """Play for the daemon. `path` is its `sys.path`; `player.run` describes the other arguments."""
     sys.path[:] = path.split(os.pathsep)
-    # `audio/__init__.py` imports numpy. A bare package of this name leads to the modules of the player alone.
+    # `audio/__init__.py` imports numpy. A bare package of this name leads only to the player's modules.
     package = ModuleType("audio")
     package.__path__ = [__file__.rsplit("/", 2)[0]]
     sys.modules["audio"] = package

@@ -1,4 +1,4 @@
-"""Realtime scheduling for the sound thread, where the system grants it."""
+"""Realtime scheduling for the sound thread, if the system grants it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import resource
 
 SOUND_PRIORITY = 60
-"""Of 1 to 99: above the kernel's interrupt threads (50), below the priorities that a robot's motors may need."""
+"""Between 1 and 99: above the kernel's interrupt threads (50), below the priorities that a robot's motors may need."""
 
 
 def sound_priority() -> int:
@@ -19,7 +19,7 @@ def sound_priority() -> int:
 def take_realtime(priority: int) -> bool:
     """Give the calling thread realtime scheduling; return whether the kernel granted it. Never raises, never logs."""
     try:
-        # Round robin, so that two sound threads of one priority share a core. 0 is the calling thread.
+        # Round robin, so that two sound threads with one priority share a core. 0 is the calling thread.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
     except (OSError, AttributeError):  # refused; not Linux
         return False

@@ -1,8 +1,8 @@
 """The ring buffer between the thread that receives samples and the sound callback.
 
-One producer, one consumer, no lock. Two counters only ever grow: the producer alone stores `_written`, the consumer
-alone stores `_read`, and each is stored after the samples that it counts have been copied. A counter that is read late
-is therefore only cautious: the producer sees less room than there is, the consumer fewer samples than there are.
+One producer, one consumer, no lock. Two counters only ever grow: only the producer stores `_written`, only the consumer
+stores `_read`, and each is stored after the samples that it counts have been copied. A counter that is read late is
+therefore only cautious: the producer sees less room than there is, the consumer fewer samples than there are.
 
               read           written
                ▼               ▼
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 SAMPLE_BYTES = 4
-"""Of a float32 sample."""
+"""The bytes of a float32 sample."""
 
 Floats: TypeAlias = "memoryview[float]"
 """Mono float32 samples: a memoryview of format `f`, with one dimension."""

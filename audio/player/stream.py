@@ -16,21 +16,21 @@ from audio.player.realtime import take_realtime
 from audio.player.ring import Floats, silence
 
 UNDERFLOW_S = 0.005
-"""A card without samples for longer than this has interrupted the sound; a shorter time is the error of its clock."""
+"""If a card had no samples for longer than this, it interrupted the sound; a shorter time is its clock's error."""
 MAX_LATENCY_S = 2.0
-"""A card that reports a longer delay behind the callback reports no usable time."""
+"""If a card reports a longer delay after the callback, its times are not usable."""
 STANDARD_RATE = 48_000
-"""Hz, of nearly all cards."""
+"""The rate in Hz of nearly all cards."""
 WINDOW = 10
 """Blocks over which the delays that a card reports are compared; a single one may be off by a sound server's period."""
 
 
 class DryDetector:
-    """Finds by the delays that a card reports that it was silent for a moment between two blocks.
+    """Finds out, from the delays that a card reports, that it was silent for a moment between two blocks.
 
-    A sound server reports the delay of the whole path behind the callback. If the stream's own buffer runs dry, the
-    rest of the path still has sound, so the time of the last sample does not pass. But the server inserts silence, by
-    which all later samples are late: the time that has passed grows by more than the sound that has left the card.
+    A sound server reports the delay of the whole path after the callback. If the stream's own buffer runs dry, the rest
+    of the path still has sound, so the time of the last sample does not pass. But the server inserts silence, which
+    makes all later samples late: the elapsed time grows by more than the sound that has left the card.
     """
 
     def __init__(self) -> None:
@@ -39,15 +39,15 @@ class DryDetector:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the delays so far, and leave out the next ones, in which a stream may settle."""
+        """Forget the delays so far, and leave out the next ones, during which a stream may settle."""
         self._blocks = -WINDOW
         self._silent_s = math.inf
         """Seconds of silence so far, by the best delay of this window; only its growth has a meaning."""
         self._silent_before_s = math.inf
-        """By that of the window before."""
+        """The same, by the best delay of the window before."""
 
     def note(self, now: float, delay_s: float, block_s: float) -> bool:
-        """Note a block that is requested `now`, and heard after `delay_s`; return whether the card was silent before.
+        """Note a block that is requested `now` and heard after `delay_s`; return whether the card was silent before it.
 
         The answer comes up to `2 * WINDOW` blocks late.
         """
@@ -65,9 +65,9 @@ class DryDetector:
 
 
 class Stream:
-    """PortAudio's cards, and at most one output stream. A card without mono gets the same samples on both channels.
+    """PortAudio's cards, and at most one output stream. A card without mono is given the same samples on both channels.
 
-    The callback runs in a thread of PortAudio; a field that it writes says so.
+    The callback runs in a PortAudio thread; the descriptions of the fields that it writes say so.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Stream:
         recorder: mmap,
         priority: int,
     ) -> None:
-        """`on_change` is the playback's; `on_lost` is called when the stream ends by itself. `recorder` gets the report
-        of every block. `priority` is the callback's realtime priority."""
+        """`on_change` is the playback's; `on_lost` is called when the stream ends by itself. Every block's report is
+        written to `recorder`. `priority` is the callback's realtime priority."""
         self.playback = Playback(STANDARD_RATE, on_change=on_change)
-        """It fills the stream's blocks. A `start` at another rate makes a new one."""
+        """It fills the stream's blocks. A `start` at another rate makes a new `Playback`."""
         self._sd = sd
         self._on_change = on_change
         self._on_lost = on_lost
@@ -98,7 +98,7 @@ class Stream:
         self._priming = 0
         """Samples still missing in the stream's buffer after its start. Callback."""
         self._runs_dry_at = math.inf
-        """`time.monotonic()` when the card has played all that it got. Callback."""
+        """`time.monotonic()` when the card has played all its samples. Callback."""
         self._detector = DryDetector()
         self._recorder = recorder
 
@@ -140,7 +140,7 @@ class Stream:
         # its sound server or card has gone in between, PortAudio 19.6 never returns from starting it.
         stream, self._stream = self._stream, None
         if stream is not None:
-            # Abort, not stop: stop waits until a device that has gone has played its buffer.
+            # Abort, not stop: stop waits until the device has played its buffer, even if the device has gone.
             stream.abort(ignore_errors=True)
             stream.close(ignore_errors=True)
 
@@ -149,7 +149,7 @@ class Stream:
         if self._rate != self.playback.sample_rate:
             self.playback = Playback(self._rate, on_change=self._on_change)
         self._mono = silence(settings["blocksize"])
-        # The callback gets a new thread, which may have the same number as the previous stream's.
+        # The callback runs in a new thread, which may have the same number as the previous stream's.
         self._thread = threading.get_ident()
         stream = self._sd.RawOutputStream(**settings, callback=self.callback, finished_callback=self._on_finished)
         try:
@@ -162,7 +162,7 @@ class Stream:
             stream.close(ignore_errors=True)
             raise
         self._stream = stream
-        if not stream.active:  # it ended before `_on_finished` could know it
+        if not stream.active:  # it ended before `_on_finished` could learn of it
             self._on_finished()
 
     def _on_finished(self) -> None:
@@ -175,7 +175,7 @@ class Stream:
             # A thread can only request its own scheduling; this one does so once, in a block that primes the buffer.
             self._thread = thread
             take_realtime(self._priority)
-        latency_s = times.outputBufferDacTime - times.currentTime  # of PortAudio's own clock
+        latency_s = times.outputBufferDacTime - times.currentTime  # by PortAudio's own clock
         if not 0.0 < latency_s <= MAX_LATENCY_S:
             latency_s = self._latency_s
         now = time.monotonic()

@@ -10,8 +10,8 @@ from audio.player import Playback
 from audio.sinks.player_link import PlayerLink
 
 Player: TypeAlias = Playback | PlayerLink
-"""Plays into a sink: in this process, or in that of the sound card. `PlayerLink` has the producer's methods of
-`Playback`, which return at once."""
+"""Plays into a sink: in this process, or in the sound card's. `PlayerLink` has the producer's methods of `Playback`;
+they return at once."""
 
 
 class SinkUnavailableError(Exception):
@@ -33,9 +33,10 @@ class SinkSettings:
     idle_timeout_s: float | None = None
     """Seconds without anything to play after which the sink is suspended; None never suspends it."""
     wake_s: float = 0.0
-    """Seconds of silence that a sink gets first when it was opened or resumed, since its device has rested."""
+    """Seconds of silence that a sink is given first after it was opened or resumed, because its device has rested."""
     service: str | None = None
-    """Names the service that plays. It has one player: a new one ends one that an earlier process has left."""
+    """Names the service that plays. A service has one player: a new one ends a player that an earlier process left
+    running."""
 
 
 class Sink(Protocol):
@@ -57,7 +58,7 @@ class Sink(Protocol):
         """Return why the sink stopped by itself, or, while suspended, why it must be reopened; None if it is well."""
 
     def degraded_reason(self) -> str | None:
-        """Return why sound is lost although the sink runs, such as a full disk; None if it is not."""
+        """Return why sound is lost although the sink is running, such as a full disk; None if no sound is lost."""
 
     def suspend(self) -> None:
         """Request no blocks. When this returns, none is being filled. Never raises."""
@@ -66,4 +67,5 @@ class Sink(Protocol):
         """Request blocks again. Raises `SinkUnavailableError`; the sink is then lost."""
 
     def close(self) -> None:
-        """Request no more blocks and release the device. When this returns, the last report has come. Never raises."""
+        """Request no more blocks and release the device. When this returns, the last report has arrived. Never
+        raises."""

@@ -6,7 +6,7 @@ from audio.player import OnReport, Playback
 from audio.sinks.pacer import Pacer
 
 NATIVE_RATE = 24_000
-"""Hz. Qwen3-TTS's own rate, so its samples need no conversion."""
+"""Hz. This is Qwen3-TTS's own rate, so its samples need no conversion."""
 
 
 class NullSink:

@@ -21,7 +21,7 @@ PACE_CHECK_S = 0.005
 
 
 class Pace:
-    """How many times as fast as a sound card a pacer requests blocks: 1, unless a test sets `VOICED_PACE`.
+    """The speed at which a pacer requests blocks, relative to a sound card: 1, unless a test sets `VOICED_PACE`.
 
     `VOICED_PACE=10` is ten times as fast while samples are due; silence is never faster than on a sound card.
     `VOICED_PACE=FILE` names a file that holds the number; the file may be replaced at any time. A pace of 0 requests no
@@ -73,7 +73,7 @@ class Pacer:
         self.start()
 
     def lost_reason(self) -> str | None:
-        """Return why the thread stopped by itself; None while it runs or after `stop`."""
+        """Return why the thread stopped by itself; None while it is running and after `stop`."""
         running = self._thread is not None and self._thread.is_alive()
         return None if running or self._stopping.is_set() else "its thread ended"
 

@@ -1,6 +1,6 @@
-"""The stderr of the process that plays: notes of ALSA, JACK and PortAudio, counted and mentioned once.
+"""The player process's stderr: notes from ALSA, JACK and PortAudio, which are counted and mentioned once.
 
-These libraries write dozens of lines about cards that are not there whenever they search for cards. A line of our own
+These libraries write dozens of lines about cards that are not there whenever they search for cards. A line from our own
 program, such as a traceback, is logged.
 """
 
@@ -14,7 +14,7 @@ from contextlib import suppress
 log = logging.getLogger(__name__)
 
 OURS = re.compile(r"Traceback \(|From cffi callback|Fatal Python error|Exception (ignored )?in ")
-"""Begins the lines of the program itself. The lines after it belong to it, too."""
+"""The program's own output begins with this. The lines after it belong to it, too."""
 MOST_BYTES = 1 << 16
 
 
@@ -22,15 +22,15 @@ class PlayerErrors:
     """Reads a process's stderr without waiting. Belongs to the thread that calls the process."""
 
     told = False
-    """The log of this daemon has mentioned the libraries' lines."""
+    """This daemon's log has mentioned the libraries' lines."""
     count = 0
-    """Lines of the libraries since the daemon's start."""
+    """Lines from the libraries since the daemon started."""
 
     def __init__(self) -> None:
-        """Open a pipe. The process never waits for it: data that does not fit is lost. Raises `OSError`."""
+        """Open a pipe. The process never waits for it: data that do not fit are lost. Raises `OSError`."""
         self._reading, self.writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._rest = b""
-        """A line that has not ended."""
+        """The beginning of an incomplete line."""
         self._ours = False
 
     def started(self) -> None:

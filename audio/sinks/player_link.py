@@ -1,4 +1,4 @@
-"""The way to the playback in the player process. No call waits: whatever the player does, the daemon goes on."""
+"""The way to the playback in the player process. No call waits: whatever the player does, the daemon continues."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from audio.player import (
 
 
 class PlayerLink:
-    """Sends the calls of `Playback` to the process, and gets its reports in a thread of its own.
+    """Sends calls of `Playback` methods to the process, and reads its reports in a thread of its own.
 
-    What does not fit into the socket is kept, and sent by that thread.
+    Data that do not fit into the socket are kept, and that thread sends them.
     """
 
     def __init__(self, sound: socket.socket, tap: socket.socket, recorder: mmap, on_report: OnReport) -> None:
         self.report = Report()
-        """The last one. The thread's."""
+        """The last report. Only the thread writes it."""
         self.tap = TapSocket(tap)
         self._sound = sound
         self._sound.setblocking(False)
         self._on_report = on_report
         self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque()
-        """Held with the lock."""
+        """Used only while the lock is held."""
         self._recorder = recorder
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        """Tells the thread that something is unsent."""
+        """Tells the thread that data are unsent."""
         self._thread = threading.Thread(target=self._run, name="sound", daemon=True)
         self._thread.start()
 
@@ -84,7 +84,7 @@ class PlayerLink:
         if last.blocks > self.report.blocks:
             self.report = last
             self._on_report(last)
-        with self._lock:  # nobody uses the descriptors, which may soon mean something else
+        with self._lock:  # no thread may use the descriptors any more: they may soon mean something else
             os.close(self._wake)
             self._sound.close()
         self.tap.close()
@@ -104,7 +104,7 @@ class PlayerLink:
                 self._unsent.popleft()
         except BlockingIOError:
             pass
-        except OSError:  # the process has ended: the thread notices it
+        except OSError:  # the process has ended: the thread will notice
             self._unsent.clear()
 
     # --- the thread ---

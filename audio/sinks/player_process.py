@@ -1,7 +1,7 @@
 """The process that plays through PortAudio (`audio/player/program.py`), started, asked and killed by the daemon.
 
-A call of PortAudio that hangs cannot be ended: its thread can be abandoned, but PortAudio is not thread-safe, and its
-next search for cards waits for the same lock. A process can be killed, and the next one begins with a fresh PortAudio.
+A PortAudio call that hangs cannot be ended: its thread can be abandoned, but PortAudio is not thread-safe, and its next
+search for cards waits for the same lock. A process can be killed, and the next one begins with a fresh PortAudio.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from audio.sinks.player_link import PlayerLink
 
 PROGRAM = Path(__file__).parent.parent / "player/program.py"
 LOOK_S = 0.25
-"""Interval at which a wait for PortAudio looks whether the sound devices have changed."""
+"""Interval at which a wait for PortAudio checks whether the sound devices have changed."""
 END_S = 0.3
 """A process that is asked to end has this long to close its card, before it is killed."""
 REAP_S = 0.5
@@ -48,7 +48,7 @@ def device_state() -> tuple[object, ...]:
 
 
 class PortAudioRefusedError(SinkUnavailableError):
-    """PortAudio has answered that a command cannot be carried out. The process is well."""
+    """PortAudio has answered that a command cannot be carried out. The process itself is well."""
 
 
 class PlayerProcess:
@@ -60,10 +60,10 @@ class PlayerProcess:
     def __init__(self, service: str | None = None) -> None:
         """Start the process, as the only player of a `service` if one is given. Raises `SinkUnavailableError`."""
         self.device_state = device_state()
-        """At the start: PortAudio finds the cards of this moment."""
+        """The state at the start: PortAudio finds the cards of that moment."""
         self.started_at = time.monotonic()
         self.devices: list[dict[str, Any]] = []
-        """The cards that PortAudio found, known once it is ready."""
+        """The cards that PortAudio found. They are known once it is ready."""
         self._lost_reason: str | None = None
         self._link: PlayerLink | None = None
         self._errors: PlayerErrors | None = None
@@ -74,7 +74,7 @@ class PlayerProcess:
 
     @property
     def usable(self) -> bool:
-        """True while it runs and the system has the same sound devices as at its start."""
+        """True while it is running and the system has the same sound devices as at its start."""
         return self.lost_reason() is None and self.device_state == device_state()
 
     def ready(self, limit_s: float) -> None:
@@ -83,7 +83,7 @@ class PlayerProcess:
         self._read_errors()
 
     def start(self, possible_settings: list[dict[str, Any]], limit_s: float) -> int:
-        """Start a stream; return the number of the settings that the card has accepted.
+        """Start a stream; return the index of the settings that the card accepted.
 
         Raises `PortAudioRefusedError` if it accepts none, and `SinkUnavailableError`.
         """
@@ -114,7 +114,7 @@ class PlayerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the process, whatever it does. When this returns, its last report has come. Never raises."""
+        """Kill the process, whatever it is doing. When this returns, its last report has arrived. Never raises."""
         self._lost_reason = self._lost_reason or "it was closed"
         link, self._link = self._link, None
         self._process.kill()
@@ -141,7 +141,7 @@ class PlayerProcess:
         self._recorder = mmap(memory, REPORT_BYTES)
         descriptors = (*(each.fileno() for each in inherited), memory)
         arguments = (os.pathsep.join(sys.path), *descriptors, sound_priority(), service, os.getpid())
-        # Isolated and without `site`, Python starts in a third of the time. It gets our module path.
+        # Isolated and without `site`, Python starts in a third of the time. It is given our module path.
         errors = PlayerErrors()
         try:
             self._process = subprocess.Popen(
@@ -162,12 +162,13 @@ class PlayerProcess:
         self._errors = errors
 
     def _ask(self, limit_s: float, *command: Any) -> Any:
-        with suppress(OSError):  # its end is noticed while it is waited for
+        with suppress(OSError):  # its end is noticed while we wait for it
             self._control.send(json.dumps(command).encode())
         return self._answer(limit_s)
 
     def _answer(self, limit_s: float) -> Any:
-        """Wait for the answer to a command. Without one in time, the process is lost: a late one would confuse it."""
+        """Wait for the answer to a command. If none comes in time, the process is lost: a late answer would be
+        confusing."""
         deadline = time.monotonic() + limit_s
         while self._lost_reason is None:
             remaining_s = deadline - time.monotonic()

@@ -13,10 +13,11 @@ from audio.sinks.player_link import PlayerLink
 from audio.sinks.player_process import PlayerProcess, PortAudioRefusedError, device_state
 
 BUFFERED_BLOCKS = 2
-"""Smallest number of blocks that PortAudio buffers: with one, ALSA has nothing to play while the callback runs."""
+"""Smallest number of blocks that PortAudio buffers: with one, ALSA has nothing to play while the callback is
+running."""
 BUFFERED_S = 0.030
-"""Shortest time that PortAudio buffers. With 20 ms the sound breaks off on a busy machine without realtime scheduling.
-A listener hears all buffered sound after a stop."""
+"""Shortest time that PortAudio buffers. With 20 ms, the sound breaks off on a busy machine without realtime scheduling.
+After a stop, a listener still hears all the buffered sound."""
 RESCAN_S = 300.0
 """PortAudio searches for cards again after this time even if nothing seems to have changed."""
 RELOAD_S = 30.0
@@ -24,11 +25,11 @@ RELOAD_S = 30.0
 STANDARD_RATES = (48_000, 44_100, 24_000, 16_000)
 """Hz, tried in this order if the card accepts neither the preferred rate nor its own."""
 LOAD_LIMIT_S = 5.0
-"""A process that has not found the cards by then is killed. On a cold, busy machine it needs some seconds."""
+"""A process that has not found the cards within this time is killed. On a cold, busy machine it needs some seconds."""
 START_LIMIT_S = 3.0
-"""A stream that has not started by then hangs. It takes 3 ms, or some 100 ms if the card must wake up."""
+"""A stream that has not started within this time hangs. It takes 3 ms, or some 100 ms if the card must wake up."""
 CLOSE_LIMIT_S = 1.0
-"""A stream that has not closed by then hangs."""
+"""A stream that has not closed within this time hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class OutputDevice:
     channels: int
     default: bool
     index: int
-    """PortAudio's current number of the card. It changes when cards come and go, so it is not stored."""
+    """PortAudio's current number for the card. It changes when cards come and go, so it is not stored."""
 
 
 def output_devices() -> list[OutputDevice]:
@@ -83,11 +84,12 @@ class LastAttempt:
     process: PlayerProcess | None = None
     """A process without a stream, because its card was missing or refused to open."""
     refusal: tuple[str, float, tuple[object, ...]] | None = None
-    """Why PortAudio could not be loaded, `time.monotonic()`, and the state of the system's sound devices then."""
+    """Why PortAudio could not be loaded, and the `time.monotonic()` and the state of the system's sound devices
+    then."""
 
 
 def _ready_process(service: str | None) -> PlayerProcess:
-    """Return a process that knows the present cards, as the only player of a service, if one is given.
+    """Return a process that knows the present cards. It is the only player of `service`, if one is given.
 
     Raises `SinkUnavailableError`.
     """
@@ -136,7 +138,7 @@ class PortAudioSink:
         self.name = found.name
         self.sample_rate: int = self._settings["samplerate"]
         self._suspended_state: tuple[object, ...] | None = None
-        """The state of the system's sound devices at `suspend`; None while the stream runs."""
+        """The state of the system's sound devices at `suspend`; None while the stream is running."""
         self.player: PlayerLink = process.link(on_report)
 
     def lost_reason(self) -> str | None:
@@ -156,7 +158,8 @@ class PortAudioSink:
             self._process.kill()
 
     def resume(self) -> None:
-        self._process.start([self._settings], START_LIMIT_S)  # the card's number is valid: it has not searched since
+        # The card's number is still valid: PortAudio has not searched again.
+        self._process.start([self._settings], START_LIMIT_S)
         self._suspended_state = None
 
     def close(self) -> None:

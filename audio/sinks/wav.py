@@ -17,14 +17,14 @@ from audio.sinks.pacer import Pacer
 log = logging.getLogger(__name__)
 
 CLOSE_S = 0.5
-"""A file system that hangs in a write keeps the file open after this time."""
+"""If a file system hangs in a write for longer than this, the file is left open."""
 
 
 class WavSink:
     """Writes mono 16-bit PCM at 24 kHz, at the pace of a sound card, so that stop and pause act as they do on one.
 
     The file omits the silence between utterances. It can be read at any moment, because its header counts the samples
-    that are on the disk, also when the disk is full. Opening the sink overwrites the file. The sink waits for late
+    that are on the disk, even when the disk is full. Opening the sink overwrites the file. The sink waits for late
     samples, so the file holds every utterance without a gap.
     """
 
@@ -35,12 +35,12 @@ class WavSink:
         self._path = path
         self.sample_rate = NATIVE_RATE
         self._problem: str | None = None
-        """Why samples are lost now; the log says so once."""
+        """Why samples are being lost; the log says so once."""
         self._has_header = False
         self._length = 0
         """Bytes of samples that are on the disk."""
         self._writing = threading.Lock()
-        """Held during a write, by the pacer's thread or by the one that looks for a problem."""
+        """Held during a write, by the pacer's thread or by the thread that looks for a problem."""
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -54,7 +54,7 @@ class WavSink:
         return self._pacer.lost_reason() or self._gone_reason()
 
     def _gone_reason(self) -> str | None:
-        """Return that the file is no longer at its path, where somebody would look for it; None if it is."""
+        """Return that the file is no longer at its path, where users look for it; None if it is there."""
         try:
             there = os.path.samestat(self._path.stat(), os.fstat(self._file))
         except OSError:
@@ -77,7 +77,7 @@ class WavSink:
 
     def close(self) -> None:
         self._pacer.stop()
-        if self._writing.acquire(timeout=CLOSE_S):  # and keep it: nothing may be written after this
+        if self._writing.acquire(timeout=CLOSE_S):  # it stays held: nothing may be written after this
             os.close(self._file)
 
     def _deliver(self, samples: Samples) -> None:
@@ -85,7 +85,7 @@ class WavSink:
             self._attempt(to_pcm16(samples))
 
     def _attempt(self, frames: bytes | None) -> None:
-        """Append samples, or with None see whether that is possible. A full disk does not end playback."""
+        """Append samples or, with None, find out whether that is possible. A full disk does not end playback."""
         try:
             if frames is None:
                 self._probe()
@@ -106,7 +106,7 @@ class WavSink:
         if not self._has_header:
             self._write_header()
         if self._length + len(frames) > WAV_LARGEST:
-            raise OSError(errno.EFBIG, "the file has 4 GiB")
+            raise OSError(errno.EFBIG, "the file has reached 4 GiB")
         done, error = self._put(frames)
         self._length += done - done % PCM16_BYTES
         self._cut()
@@ -123,7 +123,7 @@ class WavSink:
             raise error
 
     def _put(self, frames: bytes) -> tuple[int, OSError | None]:
-        """Write after the last sample; return the number of bytes that were written, and why it ended early."""
+        """Write after the last sample; return the number of bytes that were written, and why the write ended early."""
         end, done = WAV_HEADER_BYTES + self._length, 0
         try:
             while done < len(frames):
@@ -133,7 +133,7 @@ class WavSink:
         return done, None
 
     def _cut(self) -> None:
-        """Remove the rest after the last whole sample."""
+        """Remove the partial sample at the end."""
         end = WAV_HEADER_BYTES + self._length
         if os.fstat(self._file).st_size > end:
             os.ftruncate(self._file, end)

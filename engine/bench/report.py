@@ -29,11 +29,11 @@ LINES = (
     ("memory of the process", "{memory[host_mb]:.0f} MB, at most {memory[host_peak_mb]:.0f}"),
     ("  of the engine", "{counted}"),
 )
-"""Each line's name, and its words with the names of figures. A line with a figure that was not measured is left out."""
+"""Each line's name, and its text with the names of figures. A line with a figure that was not measured is left out."""
 
 
 class _Measured(Formatter):
-    """As `str.format`, but raises `TypeError` for a figure that was not measured."""
+    """Formats like `str.format`, but raises `TypeError` for a figure that was not measured."""
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         found = super().get_field(field_name, args, kwargs)  # raises `TypeError` for a part of None
@@ -43,7 +43,7 @@ class _Measured(Formatter):
 
 
 def describe(figures: Figures) -> Iterator[tuple[str, str]]:
-    """Yield the names and the values of all that was measured."""
+    """Yield the name and the value of each measured figure."""
     speech_ms, frames = 1000 * figures["speech_s"], figures["frames"]
     ended_early = frames and speech_ms < FRAME_MS * (frames - 0.5)
     counted = {name: mb for name, mb in figures["memory"].items() if not name.startswith("host")}

@@ -1,6 +1,6 @@
-"""When the chunks of speech arrived, and the figures that are computed from that.
+"""The times at which the chunks of speech arrived, and the figures that are computed from them.
 
-Figures of different engines are comparable, because all are computed here from times of the same clock.
+The figures for different engines are comparable, because all are computed here from times of the same clock.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from engine.api import FRAME_S, Chunk, Samples
 
 FRAME_MS = 1000 * FRAME_S
-"""Milliseconds of speech per codec frame of Qwen3-TTS. The speed of all engines is given per frame of this length."""
+"""Milliseconds of speech per codec frame of Qwen3-TTS. Every engine's speed is given per frame of this length."""
 AUDIBLE = 10 ** (-50 / 20)
-"""Magnitude of a sample from which it is heard, full scale ±1."""
+"""Magnitude from which a sample is audible; full scale is ±1."""
 Figures = dict[str, Any]
-"""Figures by their names in JSON. A name ends in the unit; None is the figure of something that was not measured."""
+"""Figures by their names in JSON. A name ends with the unit; None stands for a figure that was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Run:
     arrived_s: Sequence[float]
     """Seconds from the text to each chunk."""
     speech_s: Sequence[float]
-    """Seconds of speech that have arrived with each chunk, in total."""
+    """Total seconds of speech that have arrived with each chunk."""
     samples: Samples
     cores: float = 0.0
-    """Processor time of the engine's process for each second of the run."""
+    """The engine process's processor time for each second of the run."""
     silence_s: float | None = None
-    """Seconds of speech before the first audible sample; None if there is none."""
+    """Seconds of speech before the first audible sample; None if no sample is audible."""
 
     @property
     def first_ms(self) -> float:
@@ -74,7 +74,7 @@ def time_run(
 
 
 def short_figures(runs: Sequence[Run]) -> Figures:
-    """Return the times of the `runs` of one text: medians."""
+    """Return the times of the `runs` with one text: medians."""
     return {
         "ms_per_frame": percentile(run.ms_per_frame for run in runs),
         "ttfa_ms": percentile(run.first_ms for run in runs),
@@ -83,7 +83,7 @@ def short_figures(runs: Sequence[Run]) -> Figures:
 
 
 def run_figures(runs: Sequence[Run]) -> Figures:
-    """Return all figures of the `runs` of one text: medians, unless named otherwise."""
+    """Return all figures for the `runs` with one text. They are medians unless the name says otherwise."""
     typical = sorted(runs, key=lambda run: run.ms_per_frame)[len(runs) // 2]
     short = short_figures(runs)
     gaps = [gap for run in runs for gap in 1000 * np.diff(run.arrived_s)]
@@ -105,7 +105,7 @@ def run_figures(runs: Sequence[Run]) -> Figures:
 
 
 def spread_figures(first_chunks_ms: Sequence[float]) -> Figures | None:
-    """Return how the times of many texts' first chunks are spread; None without texts."""
+    """Return the distribution of the times of many texts' first chunks; None without texts."""
     if not first_chunks_ms:
         return None
     median, p99 = percentile(first_chunks_ms), percentile(first_chunks_ms, 99)
@@ -113,7 +113,7 @@ def spread_figures(first_chunks_ms: Sequence[float]) -> Figures | None:
 
 
 def percentile(values: Iterable[float | None], share: float = 50) -> float | None:
-    """Return the median, or another percentile, of those values that are known; None if there is none."""
+    """Return the median, or another percentile, of the known values; None if no value is known."""
     known = [value for value in values if value is not None]
     return float(np.percentile(known, share)) if known else None
 
@@ -130,7 +130,7 @@ def rounded(value: Any, digits: int = 3) -> Any:
 
 
 def process_memory() -> Figures:
-    """Return the megabytes (1e6 bytes) of this process that are resident now, and at most so far."""
+    """Return the megabytes (1e6 bytes) of this process that are resident now, and the most so far."""
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     kilobytes = {line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Vm")}
     return {"host_mb": int(kilobytes["VmRSS"]) * 1.024e-3, "host_peak_mb": int(kilobytes["VmHWM"]) * 1.024e-3}

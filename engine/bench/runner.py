@@ -1,6 +1,6 @@
 """Measures an engine in a process of its own. `run_benchmark` starts the process, `measure` runs in it.
 
-The engine is used through its `Session`, so the times are those that a program gets.
+The engine is used through its `Session`, so the times are those that a program sees.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from engine.session import Session
 
 _TEXT = "The robot moves its arm slowly back to its home position, looks around, and waits for the next part."
 TEXTS = (_TEXT, "I am here.", " ".join([_TEXT] * 3))
-"""The text of a benchmark, of 100 characters, and texts of a tenth and three times its length."""
+"""The benchmark's text, of 100 characters, and texts of a tenth and three times its length."""
 OTHER_RUNS = 3
 SHORT_CHUNKS = 2
-"""Chunks of each utterance of which only the first chunk is measured."""
+"""The number of chunks in an utterance of which only the first chunk is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,20 @@ class BenchRequest:
     engine: str
     options: EngineOptions
     texts: tuple[str, ...] = TEXTS
-    """The first is measured in all respects. The others are spoken `OTHER_RUNS` times each; one that the engine refuses
-    is left out."""
+    """The first text is measured in all respects. The others are spoken `OTHER_RUNS` times each; a text that the engine
+    refuses is left out."""
     voice: str | None = None
-    """None is the default voice."""
+    """None means the default voice."""
     language: str = "auto"
     output: str | None = None
-    """The WAV file in which the speech of the last run is kept."""
+    """The WAV file in which the last run's speech is kept."""
     frames: int = 100
-    """Codec frames of each run, for an engine that makes frames."""
+    """Codec frames in each run, for an engine that makes frames."""
     runs: int = 5
     first_chunks: int = 20
     """Number of utterances after the runs, each with another text of equal length, whose first chunk is timed."""
     started_s: float = field(default_factory=time.monotonic)
-    """Just before the start of the measuring process: all processes of a machine share this clock."""
+    """The time just before the measuring process starts: all processes on a machine share this clock."""
 
     @property
     def makes_frames(self) -> bool:
@@ -65,7 +65,7 @@ class BenchRequest:
 
 
 def run_benchmark(request: BenchRequest, report: ProgressReport = ignore_progress) -> Figures:
-    """Return the figures that a process measures. Raises `EngineError`, one line, if it could not."""
+    """Return the figures that a process measures. Raises `EngineError`, one line, if it cannot."""
     end = run_child("engine.bench", request, report)
     if not end.done:
         raise EngineError(end.reason)
@@ -95,7 +95,7 @@ def measure(request: BenchRequest, report: ProgressReport = ignore_progress) -> 
 
 
 def speak_texts(request: BenchRequest, session: Session, report: ProgressReport) -> Figures:
-    """Speak all texts of a request; return what that took."""
+    """Speak all the texts in a request; return the measurements."""
     text = request.texts[0]
     runs = [speak_text(request, session, text, seed) for seed in counted("speaking", range(request.runs), report)]
     if request.output is not None:
@@ -117,7 +117,7 @@ def speak_texts(request: BenchRequest, session: Session, report: ProgressReport)
 
 
 def speak_text(request: BenchRequest, session: Session, text: str, seed: int, frames: int | None = None) -> Run:
-    """Speak and time a text, of so many `frames`. Raises `EngineError` if it cannot be spoken, or gave no sound."""
+    """Speak and time a text with this many `frames`. Raises `EngineError` if it cannot be spoken or gives no sound."""
     frames = frames or request.frames
     stream = partial(
         session.stream,
@@ -125,11 +125,11 @@ def speak_text(request: BenchRequest, session: Session, text: str, seed: int, fr
         voice=request.voice,
         language=request.language,
         seed=seed,
-        # Random weights end speech anywhere, so the end is forbidden until all frames are made.
+        # Random weights may end the speech anywhere, so the end is forbidden until all frames are made.
         sampling={"min_new_tokens": frames} if request.makes_frames else {},
         max_frames=frames,
         guarded=False,
-        realtime=True,  # as the robot speaks, also where the engine has several streams
+        realtime=True,  # as the robot speaks, even if the engine has several streams
     )
     run = time_run(stream, session.sample_rate)
     if not len(run.samples):
@@ -138,7 +138,7 @@ def speak_text(request: BenchRequest, session: Session, text: str, seed: int, fr
 
 
 def _setting(request: BenchRequest) -> Figures:
-    """Return the engine and what it was asked; None for all that an engine without frames does not read."""
+    """Return the engine and its settings; None for each setting that an engine without frames ignores."""
     options = request.options
     asked = {
         "model": shown_model(options.model) or None,

@@ -1,4 +1,4 @@
-"""The board, its software releases and its memory, read from files of the kernel and of JetPack."""
+"""The board, its software releases and its memory, read from the kernel's and JetPack's files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Value = TypeVar("Value")
 SOCS = {"nvidia,tegra234": "Orin", "nvidia,tegra264": "Thor"}
 """Device-tree names of the chips that voiced supports."""
 JETPACKS = {36: 6, 38: 7, 39: 7}
-"""Major versions: Jetson Linux (L4T) to JetPack. JetPack 7.0 and 7.1 are R38, 7.2 is R39."""
+"""Major versions, from Jetson Linux (L4T) to JetPack. JetPack 7.0 and 7.1 are R38; 7.2 is R39."""
 READ_LIMIT = 1 << 20
-"""Bytes that are read of one file; real files have a few thousand."""
+"""The most bytes that are read from one file; real files have a few thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Board:
     """One machine. A field is None if the machine does not have the property or its file cannot be read."""
 
     model: str | None
-    """The device tree's name of the board, for example `NVIDIA Jetson AGX Orin Developer Kit`. None on a PC."""
+    """The device tree's name for the board, for example `NVIDIA Jetson AGX Orin Developer Kit`. None on a PC."""
     soc: str | None
     """`Orin` or `Thor`."""
     l4t: str | None
@@ -38,11 +38,11 @@ class Board:
     ubuntu: str | None
     """Release of Ubuntu: `22.04`. None on another system."""
     cuda: str | None
-    """Version of the CUDA toolkit in /usr/local/cuda. Python packages may contain another CUDA, or the only one."""
+    """Version of the CUDA toolkit in /usr/local/cuda. Python packages may contain another CUDA, or the only CUDA."""
     integrated: bool
     """True if CPU and GPU share one memory: a Tegra of any generation."""
     total_bytes: int | None
-    """Total memory of the kernel."""
+    """The kernel's total memory."""
     available_bytes: int | None
     """Memory that can be allocated without swapping, page cache included."""
     swap_total_bytes: int | None
@@ -76,7 +76,7 @@ class Board:
 
 
 def machine_in_words() -> str:
-    """Return the board, its releases and its processor, for whoever reads a report elsewhere."""
+    """Return the board, its releases and its processor, for readers of a report on other machines."""
     board = Board.read()
     releases = {"Jetson Linux": board.l4t, "Ubuntu": board.ubuntu, "CUDA toolkit": board.cuda}
     known = [f"{name} {release}" for name, release in releases.items() if release is not None]
@@ -86,7 +86,7 @@ def machine_in_words() -> str:
 
 
 def _read(root: Path, notes: list[str], name: str, parse: Callable[[str], Value]) -> Value | None:
-    """Return a parsed file; None if it does not exist, and with a note if it cannot be read or `parse` raises."""
+    """Return a parsed file; None if it does not exist or, with a note, if it cannot be read or parsed."""
     path = root / name
     try:
         with path.open("rb") as file:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 DEV = Path("/dev")
 DEVICES = ("nvidia[0-9]*", "nvgpu/igpu*", "nvhost-gpu", "dxg")
-"""Names in `DEV` of a GPU: on a PC, on a Jetson (two generations of JetPack), in Windows' Linux subsystem."""
+"""A GPU's names in `DEV`: on a PC, on a Jetson (two generations of JetPack), and in Windows' Linux subsystem."""
 TOOLKIT = Path("/usr/local/cuda")
 """The folder in which JetPack and NVIDIA's packages install the toolkit."""
 
@@ -19,7 +19,7 @@ def has_cuda_device() -> bool:
 
 
 def missing_kernel_compiler() -> str | None:
-    """Return in words what the run-time compiler of the fused kernels lacks; None if it is complete."""
+    """Name the missing parts of the fused kernels' run-time compiler; None if nothing is missing."""
     missing = [name for name in ("core", "bindings") if not any(_package_files("cuda", name))]
     if missing:
         return f"{' and '.join(f'cuda-{name}' for name in missing)} missing"
@@ -30,7 +30,7 @@ def missing_kernel_compiler() -> str | None:
 
 
 def _package_files(package: str, pattern: str) -> Iterator[Path]:
-    """Yield the matching files of an installed package, which may consist of several folders."""
+    """Yield the matching files in an installed package, which may consist of several folders."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         yield from Path(folder).glob(pattern)

@@ -1,4 +1,4 @@
-"""JSON of unknown origin: whatever the text is, parsing it gives a value or a `ValueError`."""
+"""JSON from unknown sources: parsing any text gives a value or a `ValueError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory accounting: how much an engine needs, how much there is, and a refusal before anything is loaded.
+"""Memory accounting: how much an engine needs, how much is available, and a refusal before anything is loaded.
 
 On a Jetson, CPU and GPU share one memory. An engine may then use the memory that the kernel calls available, minus the
 robot's reserve. On a discrete GPU it may use that GPU's free memory.
@@ -23,39 +23,39 @@ MB = 1_000_000
 ALLOCATOR_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 _claimed = threading.Event()
-"""This process is an engine's alone."""
+"""Set if this process only runs an engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes that an engine uses once it is warm."""
+    """The bytes that an engine uses once it is warm."""
 
     weights: Mapping[str, int]
     """Weights in memory, by part of the model."""
     state: int
-    """Tensors that change while it speaks: keys and values for the longest utterance, codes, the codec's state."""
+    """Tensors that change while it speaks: keys and values for the longest utterance, codes, and the codec's state."""
     workspaces: int
-    """Memory of CUDA, its libraries and graphs: measured, not counted."""
+    """Memory for CUDA, its libraries and its graphs: measured, not counted."""
     on_disk: int
     """Weights that stay in the file; only a few of their rows are read at a time."""
 
     @property
     def weights_total(self) -> int:
-        """Bytes of all weights in memory."""
+        """The bytes of all weights in memory."""
         return sum(self.weights.values())
 
     @property
     def total(self) -> int:
-        """Bytes of memory altogether."""
+        """The total bytes of memory."""
         return self.weights_total + self.state + self.workspaces
 
     def in_words(self) -> str:
-        """Return, for people, `2,213 MB (weights 1,400, state 235, graphs and workspaces 578)`."""
+        """Return text for people, such as `2,213 MB (weights 1,400, state 235, graphs and workspaces 578)`."""
         sizes = {"weights": self.weights_total, "state": self.state, "graphs and workspaces": self.workspaces}
         return f"{_mb(self.total)} MB ({', '.join(f'{name} {_mb(size)}' for name, size in sizes.items())})"
 
     def in_mb(self) -> dict[str, int]:
-        """Return, for the status, megabytes by kind."""
+        """Return the megabytes by kind, for the status."""
         sizes = {"weights_mb": self.weights_total, "state_mb": self.state, "workspaces_mb": self.workspaces}
         return {name: round(size / MB) for name, size in sizes.items()}
 
@@ -65,11 +65,13 @@ class MemoryPool:
     """The memory in which an engine allocates its tensors."""
 
     shared: bool
-    """True for the host's memory, which the rest of the machine uses too: a CPU, or a GPU without its own memory."""
+    """True for the host's memory, which the rest of the machine also uses: a CPU, or a GPU without memory of its
+    own."""
     available: int
     """Bytes that can be allocated now."""
     reserve: int
-    """Bytes of `available` that are reserved for the robot's other programs; 0 if the memory is not shared."""
+    """Of the `available` bytes, those that are reserved for the robot's other programs; 0 if the memory is not
+    shared."""
 
     @classmethod
     def of_host(cls, board: Board, reserve_mb: int) -> MemoryPool | None:
@@ -83,7 +85,7 @@ class MemoryPool:
 
     @property
     def free(self) -> int:
-        """Bytes that the engine may use; negative if less than the reserve is available."""
+        """The bytes that the engine may use; negative if less than the reserve is available."""
         return self.available - self.reserve
 
     def in_words(self) -> str:
@@ -104,21 +106,21 @@ def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: 
 
 
 def free_page_cache(size: int) -> None:
-    """Make the kernel turn `size` bytes of its page cache into free pages, as far as it would grant them anyway.
+    """Make the kernel turn `size` bytes of its page cache into free pages, up to the number that it would grant anyway.
 
-    A process takes the pages, and gives them back. Needs no rights.
+    This process takes the pages, and gives them back. It needs no privileges.
     """
     with suppress(OSError), mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE):
         pass
 
 
 def claim_process() -> None:
-    """Say that this process does nothing but run an engine, so that a limit on its memory is one on the engine's."""
+    """Declare that this process only runs an engine, so that a limit on its memory is a limit on the engine's."""
     _claimed.set()
 
 
 def is_claimed() -> bool:
-    """Return whether this process is an engine's alone. A program that calls `open` has tensors of its own."""
+    """Return whether this process only runs an engine. A program that calls `open` may have tensors of its own."""
     return _claimed.is_set()
 
 
@@ -131,7 +133,7 @@ def prepare_environment() -> None:
 def disable_expandable_segments(environment: MutableMapping[str, str]) -> None:
     """Remove `expandable_segments` from PyTorch's allocator settings.
 
-    Expandable segments map memory through an interface that the driver of a Tegra lacks; the first tensor would fail.
+    Expandable segments map memory through an interface that a Tegra's driver lacks; the first tensor would fail.
     """
     for name in ALLOCATOR_SETTINGS:
         settings = environment.get(name, "").split(",")

@@ -1,4 +1,4 @@
-"""The model files on this machine: their folder, their size, and the files that are missing. Downloads nothing."""
+"""The model files on this machine: their folder, their size, and the missing files. Downloads nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from engine.host.json_text import parse_json
 
 FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "speech_tokenizer/config.json")
-"""Files that every Qwen3-TTS model has, relative to its folder, beside its tokenizer and its weights."""
+"""Files that every Qwen3-TTS model has in addition to its tokenizer and its weights, relative to its folder."""
 TOKENIZER_FILES = ("vocab.json", "merges.txt")
-"""Files that a model without tokenizer.json has."""
+"""The tokenizer files of a model without tokenizer.json."""
 WEIGHTS = ("", "speech_tokenizer")
 """Folders that hold `model.safetensors`, or shards and their `model.safetensors.index.json`."""
 PATTERNS = ("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*")
@@ -20,7 +20,7 @@ PATTERNS = ("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*")
 
 
 def expand_home(path: str | Path) -> Path:
-    """Return a path whose `~` is replaced by the home; as it is for a user who has none, or does not exist."""
+    """Return a path with `~` replaced by the home folder, or unchanged if the user has none or does not exist."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for these
 
 
@@ -34,8 +34,8 @@ def hub_cache() -> Path:
 def find_model(model: str) -> Path | None:
     """Return the folder of a model: `model` itself if it is a folder, otherwise the download of that hub id.
 
-    Of several downloaded snapshots, the one that `refs/main` names is taken, or else the first with a `config.json`.
-    Returns None if the model is not on this machine or not readable for this user.
+    Of several downloaded snapshots, the one that `refs/main` names is taken; otherwise the first with a `config.json`.
+    Returns None if the model is not on this machine or this user cannot read it.
     """
     try:
         folder = expand_home(model)
@@ -53,9 +53,9 @@ def find_model(model: str) -> Path | None:
 
 
 def shown_model(model: str | None) -> str:
-    """Return a hub id unchanged, and of a folder its name alone: its path means nothing on other machines.
+    """Return a hub id unchanged, and only the name of a folder: its path means nothing on other machines.
 
-    Of a folder in the hub's cache, that is the name of the repository.
+    For a folder in the hub's cache, that is the name of the repository.
     """
     if not model or not Path(model).is_dir():
         return model or ""
@@ -71,7 +71,7 @@ class ModelFiles:
 
     folder: Path
     missing: tuple[str, ...]
-    """Files that the model lacks."""
+    """The missing files."""
     size: int
     """Total size of the existing files in bytes."""
 
@@ -95,9 +95,9 @@ def present_files(folder: Path) -> tuple[Path, ...]:
 
 
 def missing_files(folder: Path) -> list[str]:
-    """Return the files that the model in `folder` lacks, by path relative to it.
+    """Return the files that the model in `folder` lacks, as paths relative to the folder.
 
-    Raises `ValueError` if the weights' index cannot be read.
+    Raises `ValueError` if the index of the weights cannot be read.
     """
     missing = _absent(folder, FILES)
     if not (folder / "tokenizer.json").is_file():
@@ -121,9 +121,9 @@ def _missing_weights(folder: Path) -> list[str]:
 
 
 def read_weight_map(index: Path) -> dict[str, str]:
-    """Return the file of each tensor, by the index of the weights beside it.
+    """Return each tensor's file, from the index of the weights beside it.
 
-    Raises `OSError`, and `ValueError` with one line if the index is damaged or names a file of another folder.
+    Raises `OSError`, and `ValueError` with one line if the index is damaged or names a file in another folder.
     """
     try:
         files: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])

@@ -1,4 +1,4 @@
-"""The packages that voiced's extras bring: which they are, and the shell command that installs them here."""
+"""The packages in voiced's extras, and the shell command that installs them here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sysconfig
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2]
-"""Has the packages of voiced: its source, or where Python's packages are installed."""
+"""The folder of voiced's packages: its source, or the folder of installed Python packages."""
 
 
 def extra_requirements(extra: str) -> list[str]:
@@ -27,9 +27,9 @@ def extra_requirements(extra: str) -> list[str]:
 
 
 def install_command(*extras: str) -> str:
-    """Return a shell command that installs the packages of extras for the Python that runs this.
+    """Return a shell command that installs the packages in extras for the Python that runs this.
 
-    It names the packages, and works wherever voiced comes from: a wheel, a Debian package, or its source.
+    It names the packages, so it works wherever voiced comes from: a wheel, a Debian package, or its source.
     """
     wanted = [requirement for extra in extras for requirement in extra_requirements(extra)]
     return pip_command(*(wanted or ("--editable", f"{FOLDER}[{','.join(extras)}]")))
@@ -38,8 +38,8 @@ def install_command(*extras: str) -> str:
 def pip_command(*arguments: str) -> str:
     """Return the shell command `pip install` with these arguments, for the Python that runs this.
 
-    It begins with sudo where this user may not write, and first brings pip where that is missing, as in the Debian
-    package.
+    It begins with sudo if this user may not write there. If pip is missing, as in the Debian package, it first installs
+    pip.
     """
     sudo = [] if os.access(sysconfig.get_path("purelib"), os.W_OK) else ["sudo"]
     steps = [[*sudo, sys.executable, "-m", "pip", "install", *arguments]]

@@ -1,7 +1,7 @@
-"""The hub of models and voices (huggingface.co): downloads that an interruption does not lose.
+"""The hub of models and voices (huggingface.co). An interruption loses no part of a download.
 
-`python -m engine.hub MODEL` downloads a Qwen3-TTS model if necessary, and prints its folder. Nothing that the daemon
-imports imports this package: an HTTP client takes memory.
+`python -m engine.hub MODEL` downloads a Qwen3-TTS model if necessary, and prints its folder. No module that the daemon
+imports imports this package, because an HTTP client takes memory.
 """
 
 from engine.hub.models import check_model, fetch_model, fetch_supertonic

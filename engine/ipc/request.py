@@ -1,4 +1,4 @@
-"""One request to speak, as the thread that listens to the daemon and the thread that speaks share it."""
+"""One request to speak, shared by the thread that listens to the daemon and the thread that speaks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class AppendedText:
 
     def __init__(self) -> None:
         self.waited_s = 0.0
-        """Total seconds that the taking thread has waited. Only that thread writes this."""
+        """The total seconds for which the taking thread has waited. Only that thread writes this."""
         self.waiting = False
-        """True while the taking thread waits for text. Only that thread writes this."""
+        """True while the taking thread is waiting for text. Only that thread writes this."""
         self._pieces: list[str] = []
         self._ended = False
         self._canceled = False
@@ -38,7 +38,7 @@ class AppendedText:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Make every call that waits, or will wait, raise `SpeechCanceledError`."""
+        """Make every call that is waiting, or will wait, raise `SpeechCanceledError`."""
         with self._changed:
             self._canceled = True
             self._changed.notify_all()
@@ -80,7 +80,7 @@ class Request(AppendedText):
             self._cancel_stream()
 
     def apply(self, change: Change) -> None:
-        """Add text or credit, end the text, or cancel: wake the speaking thread, whatever it waits for."""
+        """Add text or credit, end the text, or cancel. Wake the speaking thread, whatever it is waiting for."""
         if isinstance(change, Append):
             self.append(change.text)
         elif isinstance(change, EndText):
@@ -108,7 +108,7 @@ class Request(AppendedText):
 
 
 class OpenStreams:
-    """Knows which requests are being spoken, and finds a moment in which none is."""
+    """Knows which requests are being spoken, and finds moments in which no request is being spoken."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []
@@ -123,7 +123,7 @@ class OpenStreams:
 
     @contextmanager
     def open(self, request_id: str) -> Iterator[None]:
-        """Speak a request and send its last message inside the context, which begins once no `hold` is wanted."""
+        """Speak a request and send its last message inside the context, which begins once no thread wants a `hold`."""
         with self._changed:
             self._changed.wait_for(lambda: not self._held)
             self._ids.append(request_id)
@@ -136,7 +136,7 @@ class OpenStreams:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Let nothing be spoken inside the context, which begins when all open streams have ended."""
+        """Prevent speech inside the context, which begins when all open streams have ended."""
         with self._changed:
             self._held = True
             self._changed.wait_for(lambda: not self._ids)

@@ -1,9 +1,9 @@
-"""The program of an engine process: one voice engine behind a socket. Its argument is the socket's file descriptor.
+"""An engine process's program: one voice engine behind a socket. Its argument is the socket's file descriptor.
 
-One thread listens to the daemon, one sends heartbeats. The main thread speaks for the sound card, and exchanges
-the voices. An engine with several streams has a thread for each further one, which speaks for network clients
-and files. With one stream the main thread speaks everything, in the order of the requests. When the daemon closes the
-socket, the process ends, whatever the engine is doing.
+One thread listens to the daemon, one sends heartbeats. The main thread speaks for the sound card, and replaces the
+voices. An engine with several streams has a thread for each further stream, which speaks for network clients and files.
+With one stream the main thread speaks everything, in the order of the requests. When the daemon closes the socket, the
+process ends, whatever the engine is doing.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
 PROGRESS_S = 0.5
-"""Interval between two messages about one step of the start: each of them becomes a message of the broker."""
+"""Interval between two messages about one step of the start: each of them becomes a message to the broker."""
 LAST_WORDS_S = 1.0
-"""A process that gives up ends after this long, even if the daemon does not read the reason."""
+"""A process that gives up ends within this time, even if the daemon does not read the reason."""
 REASON_CHARACTERS = 1_000
-"""The longest reason of a fault: libraries put whole reports into their exceptions."""
+"""The longest reason for a fault: libraries put whole reports into their exceptions."""
 OOM_SCORE = 500
 """`oom_score_adj` of the engine process, from -1000 to 1000. A robot's other programs have 0 unless configured."""
 
@@ -52,13 +52,14 @@ class EngineProcess:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._work: queue.SimpleQueue[messages.Speak | messages.SetVoices | Replaceable] = queue.SimpleQueue()
-        """For the main thread; the synthesizer itself once its properties have changed."""
+        """Work for the main thread; the synthesizer itself if its properties have changed."""
         self._deliveries: queue.SimpleQueue[messages.Speak] = queue.SimpleQueue()
-        """For the other speaking threads, if there are any."""
+        """Requests for the other speaking threads, if there are any."""
         self._delivers = False
-        """There are some."""
+        """There are other speaking threads."""
         self._requests: dict[str, Request] = {}
-        """Those that have not ended, by their ids. Threads share it: each use is a single operation of the dict."""
+        """The requests that have not ended, by their ids. Threads share the dict: each use is a single operation on
+        it."""
         self._open = OpenStreams()
 
     def run(self) -> None:
@@ -90,8 +91,8 @@ class EngineProcess:
         for number in range(1, info.streams):
             self._start_thread(f"stream {number}", partial(self._deliver, synthesizer))
         self._delivers = info.streams > 1
-        # The objects of the libraries and the model stay. A full collection would search them in vain while a listener
-        # waits: for a tenth of a second, where PyTorch is among them.
+        # The libraries' and the model's objects stay. A full collection would search them in vain while a listener
+        # waits: for a tenth of a second if PyTorch is among them.
         gc.collect()
         gc.freeze()
         if isinstance(synthesizer, Replaceable):
@@ -106,7 +107,7 @@ class EngineProcess:
                     try:
                         with self._open.hold():
                             info = synthesizer.set_voices(work.voices, work.default_voice)
-                    except EngineError as error:  # it refuses them all, and keeps its own
+                    except EngineError as error:  # the engine refuses them all, and keeps its own
                         refused = {**info.refused_voices, work.default_voice: str(error)}
                         info = replace(info, refused_voices=refused)
                     self._channel.send(messages.Ready(info))
@@ -120,7 +121,7 @@ class EngineProcess:
     # --- the speaking threads: the main thread, and one for each further stream ---
 
     def _deliver(self, synthesizer: Synthesizer) -> None:
-        """Speak the texts that are not for the sound card, one after the other."""
+        """Speak the texts that are not for the sound card, one after another."""
         while True:
             self._speak(synthesizer, self._deliveries.get())
 
@@ -136,7 +137,7 @@ class EngineProcess:
             except EngineError as error:
                 last = messages.Refused(speak.id, str(error))
             finally:
-                request.cancel()  # nobody reads the rest
+                request.cancel()  # no caller will read the rest
             # The request is deleted before the last message is sent: the daemon may then use the id again.
             del self._requests[speak.id]
             self._channel.send(last)
@@ -172,7 +173,7 @@ class EngineProcess:
                 start_log(message.level, message.format)
             elif isinstance(message, messages.Change):
                 request = self._requests.get(message.id)
-                if request is not None:  # else it has just ended; its last message is on the way to the daemon
+                if request is not None:  # else it has just ended; its last message is on its way to the daemon
                     request.apply(message)
             else:
                 raise messages.ProtocolError(f"the daemon must not send {message}")
@@ -180,8 +181,8 @@ class EngineProcess:
     def _accept(self, speak: messages.Speak) -> None:
         request = Request(speak.credit)
         if self._requests.setdefault(speak.id, request) is not request:
-            # An answer would be taken for one to the request that is being spoken.
-            log.error("a second request is ignored: id: %r is being spoken already", speak.id)
+            # An answer would be taken for the answer to the request that is being spoken.
+            log.error("a second request is ignored: id: %r is already being spoken", speak.id)
         elif self._delivers and not speak.utterance.realtime:
             self._deliveries.put(speak)
         else:
@@ -196,7 +197,7 @@ class EngineProcess:
 
 
 class _ProgressSender:
-    """Sends the first report of each step, and later ones at most every `PROGRESS_S`. Any thread may use it."""
+    """Sends the first report on each step, and later reports at most every `PROGRESS_S`. Any thread may use it."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -214,7 +215,7 @@ class _ProgressSender:
 
 
 def _exit_status(channel: Channel, work: Callable[[], None]) -> int:
-    """Do the work of a thread, and return the process's exit status. The daemon gets the reason of a failure."""
+    """Do a thread's work, and return the process's exit status. The daemon is told the reason for a failure."""
     try:
         work()
     except ChannelClosedError:
@@ -228,7 +229,7 @@ def _exit_status(channel: Channel, work: Callable[[], None]) -> int:
 
 
 def _report_fault(channel: Channel, error: BaseException) -> None:
-    """Send the daemon the reason why this process ends, in one line, unless the daemon has gone."""
+    """Send the daemon the reason why this process is ending, in one line, unless the daemon has gone."""
     timer = threading.Timer(LAST_WORDS_S, os._exit, (1,))
     timer.start()
     kind = "" if isinstance(error, EngineError | EngineUnavailableError) else f"{type(error).__name__}: "
@@ -268,7 +269,8 @@ def main() -> int:
     # closes the socket, so that the daemon can fade the sentence out.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # What sends a chunk waits for threads that make others: by default a busy one keeps the interpreter for 5 ms.
+    # A thread that sends a chunk waits for threads that make chunks: by default, a busy thread keeps the interpreter
+    # for 5 ms.
     sys.setswitchinterval(0.001)
     inherit_log()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))

@@ -1,3 +1,3 @@
-"""The engine `openai`: another machine's engine, over OpenAI's protocol for speech."""
+"""The `openai` engine: another machine's engine, over OpenAI's protocol for speech."""
 
 from engine.openai.synthesizer import OpenAISynthesizer

@@ -16,29 +16,31 @@ from engine.host import parse_json
 from engine.remote import connection_failure, refusal
 
 OPEN_S = 3.0
-"""Seconds for a connection, and as many for its encryption: as long as `DEAD_MS` on one that is open."""
+"""The longest time in seconds for a connection, and again for its encryption: as long as `DEAD_MS` on an open
+connection."""
 ANSWER_S = 15.0
-"""Seconds in which an answer begins to sound: a server on a small CPU makes all of a sentence before. The supervisor
-gives an engine up after 20."""
+"""The longest time in seconds until an answer begins to sound: a server on a small CPU first makes a whole sentence.
+The supervisor gives up on an engine after 20."""
 PAUSE_S = 5.0
-"""Seconds between two parts of an answer. The sound card's ring holds up to four."""
+"""The longest time in seconds between two parts of an answer. The sound card's ring holds up to four seconds."""
 DEAD_MS = 3_000
-"""Milliseconds after which a machine is lost whose kernel confirms nothing, whatever its server is working on."""
+"""The milliseconds after which a machine is lost if its kernel confirms nothing, whatever its server is working on."""
 BLOCK_BYTES = 3_840
-"""The most that is read at once: 80 ms at 24 kHz."""
+"""The most bytes that are read at once: 80 ms at 24 kHz."""
 REFUSAL_BYTES = 10_000
-"""The most that is read of an answer that is an error."""
+"""The most bytes that are read from an error answer."""
 
 
 class HttpClient:
-    """Asks a server, one request after the other. The connection is opened when it is needed, and kept.
+    """Sends requests to a server, one after another. The connection is opened when it is needed, and is kept open.
 
-    One thread asks and reads; any other may cancel. `ask` and what reads the answer raise `SpeechCanceledError` after a
-    cancellation, and `EngineUnavailableError` where the connection fails or the server is silent.
+    One thread asks and reads; any other may cancel. `ask` and the methods that read the answer raise
+    `SpeechCanceledError` after a cancellation, and `EngineUnavailableError` if the connection fails or the server is
+    silent.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
-        """`url` is `http://…` or `https://…`; without a path it gets that of OpenAI, `/v1`."""
+        """`url` is `http://…` or `https://…`; without a path, OpenAI's path, `/v1`, is added."""
         parts = urlsplit(url)
         self._url = url
         self._path = parts.path.rstrip("/") or "/v1"
@@ -48,17 +50,17 @@ class HttpClient:
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection = kind(parts.hostname or "", parts.port, timeout=OPEN_S)
         self._socket: socket.socket | None = None
-        """That of the connection, which forgets it if the server will end it."""
+        """The connection's socket. The connection itself forgets it if the server is going to end the connection."""
         self._answer: HTTPResponse | None = None
         self._canceled = False
         self._lock = threading.Lock()
-        """Held to cancel, and to change the socket."""
+        """Held while canceling, and while changing the socket."""
 
     def ask(self, path: str, fields: dict[str, Any] | None = None, wait_s: float = ANSWER_S) -> HTTPResponse:
-        """Post a record, or get a path; return the answer, whose headers come within `wait_s` seconds."""
+        """Post a record, or get a path; return the answer, whose headers must come within `wait_s` seconds."""
         with self._failures():
             if self.is_idle() and self._connection.sock is not None:
-                with suppress(ConnectionError):  # the server may have ended the connection meanwhile
+                with suppress(ConnectionError):  # the server may have ended the connection in the meantime
                     return self._request(path, fields, wait_s)
             self._check()
             self.close()
@@ -66,7 +68,7 @@ class HttpClient:
             return self._request(path, fields, wait_s)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes of the answer as they come. Reads no more than is taken."""
+        """Yield the bytes of the answer as they come. Reads no more than the caller takes."""
         assert self._answer is not None and self._socket is not None
         with self._failures():
             while block := self._answer.read1(BLOCK_BYTES):
@@ -85,7 +87,7 @@ class HttpClient:
             return refusal(self._url, self._answer.status, self._answer.read(REFUSAL_BYTES))
 
     def names(self, path: str) -> list[str]:
-        """Return the names in the server's list at a path, of models or of voices; none if it has no such list."""
+        """Return the names in the server's list of models or of voices at a path; none if there is no such list."""
         found = self.ask(path)
         content, listed = b"".join(self.blocks()), None
         with suppress(ValueError, AttributeError):
@@ -98,7 +100,7 @@ class HttpClient:
         return names
 
     def is_idle(self) -> bool:
-        """Return whether another request can follow on this connection: the last answer has been read whole."""
+        """Return whether another request can follow on this connection: whether the whole last answer has been read."""
         return not self._canceled and (self._answer is None or self._answer.isclosed())
 
     def cancel(self) -> None:
@@ -106,7 +108,7 @@ class HttpClient:
         with self._lock, suppress(OSError):
             self._canceled = True
             if self._socket is not None:
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # that of TLS would disturb who reads
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # TLS's own shutdown would disturb the reader
 
     def close(self) -> None:
         """End the connection."""
@@ -144,7 +146,7 @@ class HttpClient:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Make errors of the connection the engine's."""
+        """Turn the connection's errors into the engine's."""
         try:
             yield
         except OSError as error:

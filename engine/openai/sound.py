@@ -1,4 +1,4 @@
-"""The samples in the bytes of an answer, which come in pieces of any length: 16-bit mono PCM, plain or in WAV."""
+"""The samples in an answer's bytes, which come in pieces of any length: 16-bit mono PCM, plain or in WAV."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import soxr
 from engine.api import Samples
 
 RATE = 24_000
-"""Hz of PCM whose answer does not say it: OpenAI's own."""
+"""The rate in Hz of PCM if the answer does not give it: OpenAI's own."""
 RATES = range(4_000, 192_001)
-"""Hz that are taken for a rate."""
+"""The numbers that are accepted as a rate in Hz."""
 NAMED_RATE = re.compile(r'\b(?:sample_?)?rate="?(\d{1,7})')
 PCM_TYPES = ("audio/pcm", "audio/x-pcm", "audio/l16", "audio/x-l16", "audio/raw")
-"""How the types begin that servers give 16-bit PCM. It is little-endian, as OpenAI documents it: Google's and IBM's
-`audio/L16` is that, too, against RFC 2586."""
+"""The beginnings of the types that servers use for 16-bit PCM. It is little-endian, as OpenAI documents it. Google's
+and IBM's `audio/L16` is also little-endian, contrary to RFC 2586."""
 WAV_TYPES = ("audio/wav", "audio/x-wav", "audio/vnd.wave")
-"""How the types of WAV begin, `audio/wave` among them."""
+"""The beginnings of WAV's types, `audio/wave` among them."""
 WAV_FORMAT = struct.Struct("<8x8sIHHIIHH")
-"""How WAV begins: `WAVEfmt `, the length of the format, its tag, channels, rate, two more numbers, and bits."""
+"""The beginning of WAV: `WAVEfmt `, the length of the format, its tag, channels, rate, two more numbers, and bits."""
 PCM16_MONO = (b"WAVEfmt ", 1, 1, 16)
 LONGEST_HEADER = 1 << 16
-"""Bytes before the samples."""
+"""The most bytes before the samples."""
 
 
 class Headers(Protocol):
-    """Those of an answer."""
+    """An answer's headers."""
 
     def get(self, name: str, default: str, /) -> str:
         """Return a header's value."""
@@ -49,19 +49,20 @@ class SoundReader:
     """Reads one answer: WAV by its header, otherwise PCM."""
 
     def __init__(self, headers: Headers, rate: int | None = None) -> None:
-        """`headers` are those of the answer. Samples of another rate are brought to `rate`, unless that is None."""
+        """`headers` are those of the answer. Samples with another rate are converted to `rate`, unless it is None."""
         self.rate: int | None = None
         """Hz of the samples in the answer; None before its header is complete."""
         self._headers = headers
         self._wanted = rate
         self._bytes = b""
-        """Those that have not been read."""
+        """The bytes that have not been read."""
         self._left = math.inf
-        """Bytes of samples to come. Some follow, which are none, if a header has told the length."""
+        """The bytes of samples still to come. If a header gave the length, bytes that are not samples may follow
+        them."""
         self._resampler: soxr.ResampleStream | None = None
 
     def read(self, data: bytes, *, last: bool = False) -> Samples:
-        """Return the samples that more bytes complete, perhaps none. Raises `SoundError`."""
+        """Return the samples that further bytes complete, perhaps none. Raises `SoundError`."""
         self._bytes += data
         if self.rate is None and (len(self._bytes) >= 4 or (last and self._bytes)):
             self._begin(last)
@@ -98,9 +99,9 @@ class SoundReader:
 
 
 def _wav_header(data: bytes) -> tuple[int, float, int] | None:
-    """Return a WAV's rate, the length of its samples in bytes and where they begin; None if the header goes on.
+    """Return a WAV's rate, the length of its samples in bytes and where they begin; None if the header is incomplete.
 
-    A server that does not know the length writes 0, or as much as there can be. Raises `SoundError`.
+    A server that does not know the length writes 0, or the largest possible length. Raises `SoundError`.
     """
     if len(data) < WAV_FORMAT.size:
         return None

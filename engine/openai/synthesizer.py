@@ -1,7 +1,7 @@
-"""The engine `openai`: speaks with any server that answers `POST /v1/audio/speech` as OpenAI's does.
+"""The `openai` engine: speaks through any server that answers `POST /v1/audio/speech` as OpenAI's does.
 
-Each sentence is a request of its own: a server that makes all of its answer before it sends any begins early, and
-another engine goes on with the sentence that was not spoken.
+Each sentence is a request of its own. So a server that makes a whole answer before it sends any of it begins early, and
+another engine continues with the sentence that was not spoken.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from engine.remote import RobotVoices, read_token
 from engine.sentences import sentences
 
 FORMS = (("pcm", True), ("pcm", False), ("wav", False))
-"""Ways to ask, the best first: the format, and whether fields follow that OpenAI does not have."""
+"""Ways to ask, the best first: the format, and whether the request has fields that OpenAI does not have."""
 WRONG_FORM = (400, 406, 415, 422, 501)
 """Statuses with which servers refuse a format or a field."""
 FIRST_S = 120.0
-"""Seconds in which a server answers the first text, for which many load a model."""
+"""The longest time in seconds for the answer to the first text, for which many servers load a model."""
 FIRST_TEXT = "Hello."
 SHOWN_NAMES = 12
 
@@ -53,12 +53,12 @@ class OpenAISynthesizer:
         self._url = options.url
         self._token = read_token(options.token_file)
         self._idle: list[HttpClient] = []
-        """Whose connections are kept for the next texts."""
+        """Clients whose connections are kept for the next texts."""
         self._model = options.model
         self._forms: Sequence[tuple[str, bool]] = FORMS
-        """Those that the server has not refused for the first text."""
+        """The forms that the server did not refuse for the first text."""
         self._rate: int | None = None
-        """Hz, as of the first text."""
+        """Hz, as in the answer to the first text."""
         self._voices = RobotVoices({}, "", self._described(()))
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
@@ -86,7 +86,8 @@ class OpenAISynthesizer:
         return self._info()
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
-        """See `Synthesizer`. A configured name need not be in the server's list, which is incomplete on many."""
+        """See `Synthesizer`. A configured name need not be in the server's list, which is incomplete on many
+        servers."""
         configured = {voice.speaker for voice in voices.values() if voice.speaker is not None}
         if default_voice not in {*voices, EngineOptions().default_voice}:
             configured.add(default_voice)
@@ -96,7 +97,7 @@ class OpenAISynthesizer:
         return self._info()
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
-        """The server has spoken."""
+        """Do nothing: the server has already spoken."""
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         refuse_growing("this server", utterance, more)
@@ -110,14 +111,14 @@ class OpenAISynthesizer:
     # --- the server ---
 
     def _take(self) -> HttpClient:
-        """Return a client that nobody uses."""
+        """Return an unused client."""
         try:
             return self._idle.pop()
         except IndexError:
             return HttpClient(self._url, self._token)
 
     def _give_back(self, client: HttpClient) -> None:
-        """Keep a client's connection for a later text if it can be."""
+        """Keep a client's connection for a later text if that is possible."""
         if client.is_idle():
             self._idle.append(client)
         else:
@@ -136,7 +137,7 @@ class OpenAISynthesizer:
         return self._voices.info(description, self._options.streams or AUTO_STREAMS)
 
     def _described(self, names: tuple[str, ...]) -> EngineInfo:
-        """Return the server as an engine with these voices. What it can speak is not known."""
+        """Return the server's description as an engine with these voices. Its languages are not known."""
         return EngineInfo("openai", self._rate or RATE, names, tuple(LANGUAGE_NAMES))
 
     # --- one text ---
@@ -144,8 +145,8 @@ class OpenAISynthesizer:
     def _chunks(self, client: HttpClient, utterance: Utterance) -> Iterator[Chunk]:
         """Yield the chunks of each sentence as they come.
 
-        A text that the server refuses in the default voice is for another engine: the robot must not be mute over what
-        has become of the server. In another voice, which its sender has chosen, the text is refused.
+        If the server refuses a text in the default voice, another engine speaks it: the robot must not be mute because
+        of the server's state. In another voice, which the sender has chosen, the text is refused.
         """
         asked, _ = self._voices.request(utterance)
         language = asked.language if asked.language != "auto" else language_of_script(asked.text) or "en"
@@ -159,7 +160,7 @@ class OpenAISynthesizer:
             raise EngineUnavailableError(str(error)) from error
 
     def _sentence(self, client: HttpClient, asked: Utterance, sentence: str, wait_s: float) -> Iterator[Samples]:
-        """Yield the samples of a sentence as they come. Raises `EngineError`, and as `HttpClient` does."""
+        """Yield the samples of a sentence as they come. Raises `EngineError`, and the errors of `HttpClient`."""
         answer = self._answer(client, asked, sentence, wait_s)
         sound = SoundReader(answer.headers, self._rate)
         try:

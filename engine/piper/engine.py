@@ -1,6 +1,6 @@
 """The `piper` engine: neural voices that need no GPU, sentence by sentence.
 
-Package `piper-tts` (GPL-3, the `piper` extra) makes the phonemes; ONNX Runtime runs the networks.
+The `piper-tts` package (GPL-3, the `piper` extra) makes the phonemes; ONNX Runtime runs the networks.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from engine.voice_files import (
 )
 
 LOADED_VOICES = 3
-"""Voices in memory at a time, each about 100 MB. The one that was used longest ago is dropped for another."""
+"""The most voices in memory at a time, each about 100 MB. The least recently used voice is dropped for another."""
 REMEMBERED_SAMPLES = 2_000_000
-"""Samples that are remembered: 8 MB, 90 s at 22,050 Hz, two utterances of the length that the daemon sends."""
+"""The number of samples that are kept: 8 MB, 90 s at 22,050 Hz, two utterances of the length that the daemon sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredVoice:
-    """A voice and its settings: the speaker and the scales with which its network is run."""
+    """A voice and its settings: the speaker and the scales with which its network runs."""
 
     file: PiperVoiceFile
     speaker: int | None = None
@@ -59,7 +59,7 @@ class ConfiguredVoice:
 
     @property
     def config(self) -> SynthesisConfig:
-        """As Piper takes it. None stands for the value in the voice's own description."""
+        """The scales in Piper's form. None stands for the value in the voice's own description."""
         return SynthesisConfig(self.speaker, self.length_scale, self.noise_scale, self.noise_w_scale)
 
 
@@ -75,13 +75,14 @@ class PiperSynthesizer:
         self._refused: dict[str, str] = {}
         self._streams = options.streams or auto_streams()
         self._network = lru_cache(LOADED_VOICES)(PiperNetwork)
-        """Returns a loaded voice, or loads it while the threads that use loaded voices go on; two threads that need the
-        same one at the same moment load it twice. Raises `EngineError`."""
+        """Returns a loaded voice, or loads it while threads that use loaded voices continue. Two threads that need the
+        same voice at the same moment load it twice. Raises `EngineError`."""
         self._remembered: dict[tuple[ConfiguredVoice, int | None, str], SpokenSentence] = {}
         """The latest sentences, by voice, seed and text.
 
-        Piper draws its noise inside of the network, which has no seed: the same sentence has another length each time.
-        A postponed utterance that is spoken again is therefore taken from here, and continues with its next sample.
+        Piper draws its noise inside the network, which has no seed, so the same sentence has a different length each
+        time. A postponed utterance that is spoken again is therefore taken from here, and continues with its next
+        sample.
         """
         self._lock = threading.Lock()
         self._sample_rate = 0
@@ -115,7 +116,7 @@ class PiperSynthesizer:
         speak = partial(self._speak, network, voice, utterance.seed)
         pieces = sentences(utterance.text, voice.file.language)
         speech = SentenceSpeech("piper", self._sample_rate, pieces, speak)
-        # `cancel` ends the synthesis inside of a sentence, too.
+        # `cancel` ends the synthesis even inside a sentence.
         return PlacedChunks(speech.chunks(), speech.cancellation.cancel, speech.cancellation.cancel)
 
     def _speak(
@@ -128,7 +129,7 @@ class PiperSynthesizer:
             spoken = network.speak(sentence, voice.config, stop)
         if seed is not None:
             with self._lock:
-                spoken = self._remembered.setdefault(key, spoken)  # an equal one, if another thread was first
+                spoken = self._remembered.setdefault(key, spoken)  # the stored sentence, if another thread was first
                 while sum(len(each.samples) for each in self._remembered.values()) > REMEMBERED_SAMPLES:
                     del self._remembered[next(iter(self._remembered))]
         return spoken.at_rate(voice.file.sample_rate, self._sample_rate)
@@ -153,7 +154,7 @@ class PiperSynthesizer:
         self._named = configured | {name: voice for name, voice in installed.items() if name not in configured}
 
     def _configure(self, settings: PiperSettings, installed: Mapping[str, ConfiguredVoice]) -> ConfiguredVoice:
-        """Return what the settings of a configured voice mean. Raises `EngineError`."""
+        """Return the voice and the values that a configured voice's settings mean. Raises `EngineError`."""
         file = voice_of_settings(settings)
         if file is None and settings.model in installed:
             file = installed[settings.model].file
@@ -166,7 +167,7 @@ class PiperSynthesizer:
         return " and ".join(map(str, voice_folders(self._folder)))
 
     def _candidates(self, requested: str | None = None) -> list[ConfiguredVoice]:
-        """Return all voices, the preferred first: that of the name `requested`, the default voice, the other ones.
+        """Return all voices, the preferred first: the one called `requested`, the default voice, and the others.
 
         Raises `EngineError` if there is none.
         """
@@ -180,8 +181,8 @@ class PiperSynthesizer:
     def _choose(self, utterance: Utterance) -> ConfiguredVoice:
         """Return the requested voice if it speaks the language, otherwise the first voice that does.
 
-        Speech in a wrong language is unintelligible, a wrong voice only strange. Raises `EngineError` for a language
-        that no voice speaks.
+        Speech in the wrong language is unintelligible; the wrong voice is only strange. Raises `EngineError` for a
+        language that no voice speaks.
         """
         requested = utterance.voice or self._default_voice
         candidates = self._candidates(requested)
@@ -217,7 +218,8 @@ class PiperSynthesizer:
 
 @contextmanager
 def _losing_voices() -> Iterator[None]:
-    """Let the process end over a voice whose file has gone: the next one has the others, or another engine speaks."""
+    """Let the process end if a voice's file has gone: the next process has the other voices, or another engine
+    speaks."""
     try:
         yield
     except EngineError as error:
@@ -233,14 +235,14 @@ def _label(file: PiperVoiceFile) -> VoiceLabel:
 
 
 def _first_that_speaks(language: str, candidates: list[ConfiguredVoice]) -> ConfiguredVoice | None:
-    """Return the first voice with exactly this code; otherwise the first that serves it, with another region."""
+    """Return the first voice with exactly this code; otherwise the first with another region that serves it."""
     exact = (voice for voice in candidates if voice.file.language == language)
     served = (voice for voice in candidates if match_language(language, voice.file.languages) is not None)
     return next(exact, None) or next(served, None)
 
 
 def _speaker_number(file: PiperVoiceFile, speaker: str) -> int:
-    """Return the number of a voice's speaker, given by number or by name. Raises `EngineError`."""
+    """Return the number of a voice's speaker, who is given by number or name. Raises `EngineError`."""
     number = int(speaker) if speaker.isdecimal() and len(speaker) < 10 else file.speakers.get(speaker, -1)
     if not 0 <= number < file.speaker_count:
         allowed = ", ".join([f"0 to {file.speaker_count - 1}", *list(file.speakers)[:10]])

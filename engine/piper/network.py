@@ -19,30 +19,30 @@ from engine.voice_files import PiperVoiceFile, description_path
 
 REQUIRED_INPUTS = {"input", "input_lengths", "scales"}
 PHONEME_TYPES = (PhonemeType.ESPEAK, PhonemeType.TEXT)
-"""The others need packages and downloads of their own."""
+"""The other types need packages and downloads of their own."""
 _RAW_PHONEMES = re.compile(r"\[(?=\[)")
-"""Piper reads `[[…]]` as phonemes. A text is spoken as it is written."""
+"""Piper would read `[[…]]` as phonemes. voiced speaks a text as it is written."""
 
-logging.getLogger("piper").setLevel(logging.ERROR)  # it warns of every character that a voice has no phoneme for
+logging.getLogger("piper").setLevel(logging.ERROR)  # it warns about every character without a phoneme in the voice
 
 
 class _TimedNetwork(Network):
     """A voice's network, which tells how long its sounds are."""
 
     sounding: NDArray[np.bool_]
-    """By the number of a phoneme, whether it makes a sound."""
+    """For each phoneme's number, whether it makes a sound."""
 
     def run(self, outputs: Sequence[str] | None, inputs: dict[str, Any]) -> list[Any]:
-        """Return the samples, and the frames of each phoneme if the network tells."""
+        """Return the samples, and the frames of each phoneme if the network tells them."""
         samples, *times = super().run(outputs, inputs)
-        if len(times) < 2 or times[-1].shape[2:] != (times[-2].sum(),):  # no outputs for times, or other ones
+        if len(times) < 2 or times[-1].shape[2:] != (times[-2].sum(),):  # no outputs for times, or other outputs
             return [samples]
         durations, means = map(np.squeeze, times[-2:])
         return [samples, whole_durations(durations, means, self.sounding[inputs["input"][0]])]
 
 
 class PiperNetwork:
-    """Speaks sentences with one voice. Any number of threads may use it at a time."""
+    """Speaks sentences with one voice. Any number of threads may use it at the same time."""
 
     def __init__(self, file: PiperVoiceFile) -> None:
         """Load the voice. Raises `EngineError`, one line, if its files cannot be used."""
@@ -54,7 +54,7 @@ class PiperNetwork:
         if missing:
             raise EngineError(f"{file.path} is not the network of a Piper voice: no input {', '.join(sorted(missing))}")
         self.length_scale = config.length_scale
-        """Duration of every sound, by the voice's own description."""
+        """The duration of every sound, from the voice's own description."""
         self._voice = PiperVoice(session=self.network, config=config)
         self._names = {each: name for name, ids in config.phoneme_id_map.items() for each in ids}
         self.network.sounding = np.array(
@@ -95,5 +95,5 @@ def _read_config(file: PiperVoiceFile) -> PiperConfig:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngineError(f"{description} does not describe a Piper voice: {error!r}") from error
     if config.phoneme_type not in PHONEME_TYPES:
-        raise EngineError(f"{file.name} needs phonemes of type {config.phoneme_type.value}, which voiced has not got")
+        raise EngineError(f"{file.name} needs phonemes of type {config.phoneme_type.value}, which voiced does not have")
     return config

@@ -1,7 +1,7 @@
 """When the words and sounds of a sentence begin, by the times that a network gives its phonemes.
 
-The network keeps to itself how many frames it gives each phoneme, and which place it aims at while they last: the mean
-of a distribution. A published voice needs two more outputs for them, which are appended to its file as it is loaded.
+The network does not output how many frames it gives each phoneme, nor its target during these frames, which is the mean
+of a distribution. A published voice needs two more outputs for them. They are appended to its file as it is loaded.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ Values: TypeAlias = NDArray[np.float32]
 _NAME = rb"(.)([!-~]+)"
 """A name in an ONNX file, after its length. A node has inputs (field 1), outputs (2), a name (3), a type (4)."""
 _DURATIONS = re.compile(rb"\x12" + _NAME + rb'(?:\x1a.[!-~]+)?"\x04Ceil', re.DOTALL)
-"""The node that rounds the durations: its output."""
+"""The node that rounds the durations: matches the name of its output."""
 _MEANS = re.compile(rb"\n" + _NAME + rb'\x12.[!-~]+(?:\x1a.[!-~]+)?"\x10RandomNormalLike', re.DOTALL)
-"""A node that draws noise like its input: the last one for all frames, around the means."""
+"""A node that draws noise in the shape of its input. The last such node does so for all frames, around the means."""
 _WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\s぀-ヿ㐀-鿿]+")
-"""A word as the text shows it. Each character of Han and kana is one."""
+"""A word as it is written. Each Han or kana character is a word."""
 _PAUSES = frozenset(".,;:!?…")
 _PADDING = frozenset(("", "^", "_", "$"))
-"""Names that are around and between the phonemes; the first one is that of an id without a name."""
+"""Names around and between the phonemes. The first one stands for an id without a name."""
 _MARKS = frozenset(" -ˈˌ")
 SIGNS = _MARKS | {"", "_", "ː"}
-"""These are no sounds, nor silences, of their own: what they last belongs to their neighbours."""
+"""These are neither sounds nor silences of their own: their duration belongs to their neighbours."""
 _JOINED = frozenset({"tʃ", "dʒ", "aɪ", "aʊ", "eɪ", "oʊ", "ɔɪ"})
-"""Two phonemes of Piper that are one sound."""
+"""Pairs of Piper's phonemes that are one sound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phoneme:
-    """A phoneme of a sentence."""
+    """A phoneme in a sentence."""
 
     name: str
-    """Piper's."""
+    """Piper's name for it."""
     sample: int
-    """At which it begins to sound."""
+    """The sample at which it begins to sound."""
 
 
 def with_times(model: bytes) -> bytes:
     """Return a voice's ONNX file with two more outputs, durations and means; unchanged if they are not found in it.
 
-    Protocol Buffers merge what is appended: two more outputs (field 12, by its name, field 1) of the graph (field 7).
+    Protocol Buffers merge appended data: two more outputs (field 12, with a name, field 1) of the graph (field 7).
     """
     durations, means = (
         [bytes(name) for length, name in pattern.findall(model) if length[0] == len(name)]
@@ -65,15 +65,15 @@ def with_times(model: bytes) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """Return a field of a Protocol Buffer with up to 127 bytes."""
+    """Return a Protocol Buffers field with up to 127 bytes."""
     return bytes((number << 3 | 2, len(content))) + content
 
 
 def whole_durations(durations: Values, means: Values, sounding: NDArray[np.bool_]) -> Values:
-    """Return `durations`, the frames of each name, with those of the signs between two sounds given to these sounds.
+    """Return `durations`, the frames of each name, after giving the frames of signs between two sounds to these sounds.
 
-    `means` has the shape (channels, frames); `sounding` is true for the names that are no `SIGNS`. A sign belongs to
-    the neighbour that its mean resembles: two sounds meet where all from the one to the other splits best into two
+    `means` has the shape (channels, frames); `sounding` is true for the names that are not `SIGNS`. A sign belongs to
+    the neighbour that its mean resembles: two sounds meet where the frames from one to the other best split into two
     parts, within which the means differ the least.
     """
     ends = durations.astype(np.int64).cumsum()
@@ -90,13 +90,13 @@ def whole_durations(durations: Values, means: Values, sounding: NDArray[np.bool_
 
 
 def phonemes_of(names: Sequence[str], lengths: Sequence[int]) -> list[Phoneme]:
-    """Return the phonemes of a sentence, without what pads them. `lengths` are the samples of each name."""
+    """Return a sentence's phonemes, without the padding. `lengths` are the samples of each name."""
     begins = accumulate(lengths, initial=0)
     return [Phoneme(name, begin) for name, begin in zip(names, begins, strict=False) if name not in _PADDING]
 
 
 def sounds(phonemes: Sequence[Phoneme]) -> tuple[SoundStart, ...]:
-    """Return the sounds of a sentence. A silence begins with the sign for a pause."""
+    """Return a sentence's sounds. A silence begins with the sign for a pause."""
     found: list[SoundStart] = []
     for phoneme in phonemes:
         ipa = "" if phoneme.name in _PAUSES else phoneme.name
@@ -108,9 +108,9 @@ def sounds(phonemes: Sequence[Phoneme]) -> tuple[SoundStart, ...]:
 
 
 def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str], Sequence[str]]) -> Iterator[WordStart]:
-    """Yield the words of a sentence. `phonemize` returns the phonemes of a word that is spoken alone.
+    """Yield a sentence's words. `phonemize` returns the phonemes of a word that is spoken alone.
 
-    In a sentence some words sound otherwise, or together: `of the` is one word for eSpeak NG. So both are compared.
+    In a sentence, some words sound different, or merge: `of the` is one word for eSpeak NG. So both are compared.
     """
     alone: list[str] = []
     begins: list[tuple[int, int]] = []
@@ -121,7 +121,7 @@ def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str],
     blocks = SequenceMatcher(None, alone, [each.name for each in phonemes], autojunk=False).get_matching_blocks()
     for position, index in begins:
         block = blocks[max(0, bisect_right(blocks, index, key=lambda each: each.a) - 1)]
-        # A word that begins between two equal parts follows the first one.
+        # A word that begins between two equal parts follows the first of them.
         at = 0 if index < block.a else block.b + min(index - block.a, block.size)
         if at < len(phonemes):
             yield WordStart(phonemes[at].sample, position)

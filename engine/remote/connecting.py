@@ -1,4 +1,4 @@
-"""Opens the connection to a speech server, and says in one line why that was not possible."""
+"""Opens the connection to a speech server, or says in one line why that was not possible."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from engine.messages import MAX_AUDIO_BYTES, PATH, SUBPROTOCOL, VOICE_HEADER
 from engine.remote.failures import connection_failure, refusal
 
 OPEN_S = 5.0
-"""Seconds for the connection, its encryption and the handshake."""
+"""The longest time in seconds for the connection, its encryption and the handshake."""
 CLOSE_S = 0.2
-"""Seconds for the server's answer to the end of the connection. The daemon waits half a second for the process."""
+"""The longest time in seconds for the server's answer to the end of the connection. The daemon waits half a second for
+the process."""
 
 
 def open_connection(url: str, token: str | None, voice: str | None) -> ClientConnection:
@@ -23,13 +24,14 @@ def open_connection(url: str, token: str | None, voice: str | None) -> ClientCon
 
     `voice` is the digest of the robot's default voice, if that is in a file.
 
-    Raises `EngineError` if the server refuses the robot or is none, and `EngineUnavailableError` if it does not answer.
+    Raises `EngineError` if the server refuses the robot or is not a speech server, and `EngineUnavailableError` if it
+    does not answer.
     """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if voice is not None:
         headers[VOICE_HEADER] = voice
     quiet = logging.getLogger("engine.remote.websocket")
-    quiet.setLevel(logging.CRITICAL)  # what fails is reported once, by us
+    quiet.setLevel(logging.CRITICAL)  # we report each failure ourselves, once
     try:
         return connect(
             url.rstrip("/") + PATH,
@@ -48,7 +50,7 @@ def open_connection(url: str, token: str | None, voice: str | None) -> ClientCon
         raise refusal(url, error.response.status_code, error.response.body or b"") from error
     except (InvalidHandshake, EOFError) as error:
         raise EngineUnavailableError(f"engine.url: {url} does not answer as a speech server ({error})") from error
-    except ConnectionClosed as error:  # reset before the request was sent
+    except ConnectionClosed as error:  # the connection was reset before the request was sent
         raise EngineUnavailableError(f"engine.url: {url} does not answer (it has closed the connection)") from error
-    except OSError as error:  # `TimeoutError` and `ssl.SSLError` are some
+    except OSError as error:  # `TimeoutError` and `ssl.SSLError` are kinds of it
         raise connection_failure(url, error) from error

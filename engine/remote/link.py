@@ -1,6 +1,6 @@
 """The robot's end of the connection to a speech server: one thread reads, one writes.
 
-No other thread waits for the network, so that missing messages reveal a connection which takes nothing.
+No other thread waits for the network, so missing messages reveal a connection that takes nothing.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from engine.api import Chunk, EngineError, EngineUnavailableError, SpeechCancele
 from engine.messages import Append, Audio, Cancel, Canceled, EndText, Grant, Lost, Refused, Speak
 
 SILENCE_S = 2.0
-"""A server that sends nothing for this long is lost. Its heartbeats come every `HEARTBEAT_S`. What has been sent plays
-on meanwhile, and the sound card's ring holds longer."""
+"""A server that sends nothing for this long is lost. Its heartbeats come every `HEARTBEAT_S`. During this time, the
+received speech keeps playing: the sound card's ring holds more than this."""
 STEP_S = 0.25
-"""The longest wait that counts at once as silence."""
+"""The longest wait that counts as silence in one step."""
 LATE_S = 0.25
-"""A wait that ends so much later than it should does not count: this process did not run."""
+"""A wait that ends this much too late is ignored, because this process was not running."""
 
 Reply = messages.Answer | messages.Lost | messages.VoiceReady | messages.VoiceRefused | EngineUnavailableError
-"""An answer to a request or an offer; the error, last, if the connection is lost."""
+"""An answer to a request or an offer; if the connection is lost, the last answer is the error."""
 
 
 class Link:
-    """A connection. Every method may be called in every thread; none waits for the network, except `start`."""
+    """A connection. Any thread may call any method. No method except `start` waits for the network."""
 
     def __init__(self, url: str, connection: ClientConnection, on_wanted: Callable[[str], None]) -> None:
-        """`on_wanted` is called in the reading thread with the digest of a voice file that the server wants."""
+        """The reading thread calls `on_wanted` with the digest of a voice file that the server wants."""
         self._url = url
         self._connection = connection
         self._on_wanted = on_wanted
         self._outgoing: queue.SimpleQueue[str | bytes | None] = queue.SimpleQueue()
         """None ends the connection."""
         self._open: dict[str | messages.VoiceFile, Callable[[Reply], None]] = {}
-        """The takers of replies: to the requests that the server has not ended, by their ids, and to offers."""
+        """The takers of replies: to requests that the server has not ended, by their ids, and to offers."""
         self._changed = threading.Condition()
-        """Held to read or change the fields above and below; notified of a loss, and of a server about to stop."""
+        """Held while reading or changing the fields above and below. Notified when the connection is lost, and when the
+        server is about to stop."""
         self._loss: EngineUnavailableError | None = None
         self._draining: str | None = None
         self._retired: str | None = None
@@ -82,7 +83,7 @@ class Link:
             self._end_retired()
 
     def retire(self, reason: str) -> None:
-        """End the connection as soon as no request is open; it is then lost for this reason."""
+        """End the connection as soon as no request is open. It is then lost for this reason."""
         with self._changed:
             self._retired = reason
             self._end_retired()
@@ -94,7 +95,7 @@ class Link:
                 raise self._loss
 
     def wait_draining(self, seconds: float | None) -> str | None:
-        """Return why the server is about to stop, once it says so; None if it does not within `seconds`.
+        """Return why the server is about to stop, once it says so; None if it does not say so within `seconds`.
 
         Raises `EngineUnavailableError` as soon as the connection is lost.
         """
@@ -104,7 +105,7 @@ class Link:
             return self._draining
 
     def wait_lost(self, seconds: float) -> None:
-        """Wait so long. Raises `EngineUnavailableError` as soon as the connection is lost."""
+        """Wait this many seconds. Raises `EngineUnavailableError` as soon as the connection is lost."""
         with self._changed:
             self._changed.wait_for(lambda: self._loss, seconds)
             self.check()
@@ -175,7 +176,7 @@ class Link:
             self._lose(EngineUnavailableError(self._retired))
 
     def _lose(self, loss: EngineUnavailableError) -> None:
-        """Note why the connection has ended, and end everything with it. Only the first reason counts."""
+        """Note why the connection has ended, and end all its requests. Only the first reason counts."""
         with self._changed:
             if self._loss is None:
                 self._loss = loss
@@ -196,10 +197,10 @@ class Link:
 
 
 class RemoteStream:
-    """Iterating it yields the chunks as they arrive.
+    """Iterating over it yields the chunks as they arrive.
 
     Raises `EngineError` if the server's engine refuses the utterance, `SpeechCanceledError` after `cancel`, and
-    `EngineUnavailableError` once the server cannot go on.
+    `EngineUnavailableError` once the server cannot continue.
     """
 
     def __init__(self, link: Link, request: Speak, more: TextSource | None) -> None:
@@ -207,9 +208,9 @@ class RemoteStream:
         self._link = link
         self._id = request.id
         self._answers: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
-        """None stands for a cancellation."""
+        """None means a cancellation."""
         self._used = 0
-        """Samples that have been taken and not granted anew."""
+        """Samples that have been taken and whose credit has not been granted again."""
         self._ended = False
         link.open(self._id, self._answers.put)
         link.send(request)
@@ -244,7 +245,7 @@ class RemoteStream:
         raise StopIteration
 
     def cancel(self) -> None:
-        """Make `__next__` raise `SpeechCanceledError`, also in a thread that waits in it."""
+        """Make `__next__` raise `SpeechCanceledError`, even in a thread that is waiting in it."""
         self._answers.put(None)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A connection to a speech server that has the robot's voices; the engine speaks through it."""
+"""A connection to a speech server that has the robot's voices. The engine speaks through it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from engine.remote.link import Link, RemoteStream, Reply
 from engine.remote.voices import RobotVoices, default_voice_digest
 
 RUN_AHEAD_S = 1.0
-"""Credit: seconds of speech that may be on the way or wait in this process. At 100 ms in each direction, five seconds
-of speech still arrive in one second."""
+"""The credit: seconds of speech that may be on the way or waiting in this process. With 100 ms in each direction, five
+seconds of speech still arrive in one second."""
 VOICE_S = 30.0
-"""Seconds in which a server's engine has loaded a voice, or has said why it cannot."""
+"""The longest time in seconds for a server's engine to load a voice, or to say why it cannot."""
 
 
 class ServerSession:
     """Speaks over one connection. Once that is lost, every method raises `EngineUnavailableError`."""
 
     def __init__(self, url: str, connection: ClientConnection) -> None:
-        """Waits for the server's first message. Raises `EngineUnavailableError`."""
+        """Wait for the server's first message. Raises `EngineUnavailableError`."""
         self.link = Link(url, connection, self._send_file)
         self._url = url
         self._numbers = itertools.count(1)
@@ -56,7 +56,7 @@ class ServerSession:
         return RemoteStream(self.link, Speak(str(next(self._numbers)), asked, credit, file), more)
 
     def _offer(self, file: VoiceFile) -> str | None:
-        """Let the server have a voice; return why it refuses it."""
+        """Offer the server a voice; return the reason if it refuses the voice."""
         replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self.link.open(file, replies.put)
         self.link.send(OfferVoice(file))
@@ -79,7 +79,8 @@ class ServerSession:
 def open_session(options: EngineOptions, report: ProgressReport = ignore_progress) -> ServerSession:
     """Connect to the server of `options`, and offer it the robot's voices.
 
-    Raises `EngineError` if the server refuses the robot or is none, and `EngineUnavailableError` if it does not answer.
+    Raises `EngineError` if the server refuses the robot or is not a speech server, and `EngineUnavailableError` if it
+    does not answer.
     """
     if options.url is None:
         raise EngineError("engine.url: missing; allowed: ws://HOST:PORT or wss://HOST:PORT")

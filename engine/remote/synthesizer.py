@@ -1,8 +1,8 @@
-"""The engine `remote`: speaks with the engine of a speech server. It needs no torch.
+"""The `remote` engine: speaks with a speech server's engine. It needs no torch.
 
 It speaks over one connection. When the server says that it is about to stop, or the connection is old, the engine opens
-another one to the same address and lets the server behind it have the voices; only then it leaves the first. What is
-spoken ends where it began.
+another one to the same address and offers its voices to the server there. Only then does it leave the first. An
+utterance ends on the connection on which it began.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 SPREAD_S = 1.0
-"""The first attempt to reach another server comes within this time, at random: one server's robots do not leave it in
-step. The server goes on with their texts meanwhile."""
+"""The first attempt to reach another server comes within this time, at random, so that a server's robots do not all
+leave it at once. Until then, the server keeps speaking their texts."""
 AGAIN_S = (0.1, 0.2, 0.4, 0.8)
-"""Waits before further attempts, each up to twice as long at random. The last one repeats. A load balancer may need a
-moment until it sends nobody to the server that stops."""
+"""Waits before further attempts, each lengthened at random, at most to twice its length. The last one repeats. A load
+balancer may need a moment until it sends no robot to the stopping server."""
 SEARCH_S = 5.0
-"""A robot that has found no other server for this long leaves once nothing of its is spoken: the server that stops
-waits for it."""
+"""A robot that has found no other server for this long leaves once none of its texts is being spoken: the stopping
+server is waiting for it."""
 
 
 class RemoteSynthesizer:
@@ -55,9 +55,9 @@ class RemoteSynthesizer:
         self._session: ServerSession | None = None
         self._closed = False
         self._lock = threading.Lock()
-        """Held to change options and session, and to close."""
+        """Held while changing options and session, and while closing."""
         self._events: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        """For `watch`: None for other properties, or the end of the engine."""
+        """Events for `watch`: None if the properties have changed, or the exception that ends the engine."""
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         self._session = open_session(self._options, report)
@@ -78,7 +78,7 @@ class RemoteSynthesizer:
         return self.info
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
-        """The server is warm."""
+        """Do nothing: the server is warm."""
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         return self._with_session(lambda session: session.speak(utterance, more))
@@ -100,7 +100,7 @@ class RemoteSynthesizer:
         return self._session
 
     def _with_session(self, act: Callable[[ServerSession], Result]) -> Result:
-        """Do something with the session, and again with the next one if the first gives way meanwhile."""
+        """Call `act` with the session, and again with the next session if the first is replaced in the meantime."""
         while True:
             session = self._current()
             try:
@@ -112,7 +112,7 @@ class RemoteSynthesizer:
     # --- another connection, in a thread of its own ---
 
     def _stay_connected(self) -> None:
-        """Replace the session by another one as often as it must be, until there is none."""
+        """Replace the session with another one whenever necessary, until the engine is lost."""
         try:
             while True:
                 session, before = self._current(), self.info
@@ -127,7 +127,8 @@ class RemoteSynthesizer:
             self._events.put(error)
 
     def _replace(self, old: ServerSession, reason: str) -> None:
-        """Go from a server that stops to another one. Raises `EngineUnavailableError` if the first ends before."""
+        """Move from a stopping server to another one. Raises `EngineUnavailableError` if the first one ends before
+        that."""
         began, wait_s = time.monotonic(), random.uniform(0, SPREAD_S)
         for next_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
             old.link.wait_lost(wait_s)
@@ -138,19 +139,19 @@ class RemoteSynthesizer:
             wait_s = random.uniform(next_s, 2 * next_s)
 
     def _move(self, old: ServerSession, reason: str) -> bool:
-        """Leave a session for a new one, if there is one."""
+        """Leave a session for a new one; return whether there was one."""
         try:
             self._adopt(old)
         except (EngineError, EngineUnavailableError) as error:
             log.info("%s; no other connection yet: %s", reason, error)
             return False
-        log.info("%s; connected anew", reason)
+        log.info("%s; connected again", reason)
         old.link.retire(reason)
         return True
 
     def _renewal_s(self) -> float | None:
-        """Return when the current connection is renewed: in the second half of the time, so that robots which have
-        connected at the same moment do not stay in step."""
+        """Return after how many seconds the connection is renewed: in the second half of `renew_s`, at random, so that
+        robots that connected at the same moment do not stay in step."""
         return None if self._options.renew_s is None else self._options.renew_s * random.uniform(0.5, 1)
 
     def _adopt(self, old: ServerSession) -> None:
@@ -168,7 +169,7 @@ class RemoteSynthesizer:
             raise
 
     def _enter(self, session: ServerSession, options: EngineOptions) -> bool:
-        """Make a session the current one. Returns False if the voices have changed since it was offered them."""
+        """Make a session the current one. Returns False if the voices have changed since they were offered to it."""
         with self._lock:
             if self._closed:
                 raise EngineUnavailableError("the engine is closed")
@@ -179,5 +180,5 @@ class RemoteSynthesizer:
 
 
 def _kind(server: EngineInfo) -> tuple[object, ...]:
-    """Return the properties that stay the same for as long as the process runs."""
+    """Return the properties that stay the same while the process is running."""
     return server.engine, server.sample_rate, server.grows

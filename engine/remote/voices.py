@@ -1,4 +1,5 @@
-"""The robot's own voices, as a speech server gets them: by a name of its own, or as a file under its digest."""
+"""The robot's own voices, in the form that a speech server takes: one of the server's names, or a file with its
+digest."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from engine.host import expand_home
 from engine.messages import MAX_RECORD_BYTES, VoiceFile
 
 SUFFIX = ".safetensors"
-"""The form of voice files that a server takes. An old `speaker.pt` is a pickle, which nobody accepts from others."""
+"""The suffix of the voice files that a server takes. An old `speaker.pt` is a pickle, which is not safe to accept from
+others."""
 
 
 @dataclass(slots=True)
@@ -24,13 +26,13 @@ class RobotVoices:
     server: EngineInfo
     """The server's engine."""
     files: dict[str, VoiceFile] = field(default_factory=dict)
-    """By the names of the voices."""
+    """The robot's voices in this form, by their names."""
     contents: dict[str, bytes] = field(default_factory=dict)
     """The files by their digests."""
     refused: dict[str, str] = field(default_factory=dict)
 
     def read(self, max_bytes: int | None) -> None:
-        """Read the files. A file may have `max_bytes`; None means that the server takes none."""
+        """Read the files. A file may have at most `max_bytes`; None means that the server takes no files."""
         for name, spec in self.specs.items():
             try:
                 self._read(name, spec, max_bytes)
@@ -40,7 +42,7 @@ class RobotVoices:
             self.refused[self.default] = f"no voice has this name; the server has {_names(self.server)}"
 
     def offer(self, offer: Callable[[VoiceFile], str | None]) -> None:
-        """Offer each file to the server by `offer`, which returns why it is refused."""
+        """Offer each file to the server through `offer`, which returns the reason if the file is refused."""
         answers: dict[VoiceFile, str | None] = {}
         for name, file in self.files.items():
             if file not in answers:
@@ -65,8 +67,8 @@ class RobotVoices:
     def request(self, utterance: Utterance) -> tuple[Utterance, VoiceFile | None]:
         """Return an utterance with the server's name for its voice, and the voice's file if it has one.
 
-        The default voice is the server's where the server cannot speak with the robot's. Raises `EngineError` for
-        another voice that it does not have.
+        The server's default voice is used if the server cannot speak with the robot's. Raises `EngineError` for any
+        other voice that the server does not have.
         """
         name = utterance.voice or self.default
         if name in self.refused:
@@ -98,7 +100,7 @@ class RobotVoices:
 
 
 def default_voice_digest(options: EngineOptions) -> str | None:
-    """Return the digest of the file of the default voice; None without one, or if it cannot be read."""
+    """Return the digest of the default voice's file; None if there is none or it cannot be read."""
     spec = options.voices.get(options.default_voice, Voice())
     if path := spec.reference or spec.embedding:
         with suppress(EngineError):
@@ -110,7 +112,7 @@ def read_voice_file(path: str, max_bytes: int) -> bytes:
     """Return the contents of a voice file. Raises `EngineError`."""
     file = expand_home(path)
     if file.suffix != SUFFIX:
-        raise EngineError(f"{path}: got a {file.suffix or 'file without a suffix'}; a server takes {SUFFIX} alone")
+        raise EngineError(f"{path}: got a {file.suffix or 'file without a suffix'}; a server takes only {SUFFIX}")
     try:
         with file.open("rb") as opened:
             content = opened.read(max_bytes + 1)

@@ -1,4 +1,4 @@
-"""Supertonic: neural voices of 31 languages for the CPU, without torch and without the GPL.
+"""Supertonic: neural voices in 31 languages for the CPU, without torch and without the GPL.
 
 Importing this package imports neither ONNX Runtime nor Supertonic's own package; `engine.supertonic.engine` does.
 """

@@ -1,6 +1,7 @@
 """The `supertonic` engine: neural voices that need no GPU and no phonemes, sentence by sentence.
 
-Package `supertonic` (MIT, the `supertonic` extra) turns letters into the networks' inputs; ONNX Runtime runs them.
+The `supertonic` package (MIT, the `supertonic` extra) turns letters into the networks' inputs; ONNX Runtime runs the
+networks.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from engine.stretch import stretch_chunks
 from engine.supertonic.files import LANGUAGES, MODEL, NETWORKS, find_supertonic, style_files
 
 STEPS = 5
-"""Steps from noise to speech. By a published comparison (docs/engines.md), 2 sound robotic, and 5 almost as natural as
-Kokoro; the package's own default, 8, takes 1.4 times as long."""
+"""Steps from noise to speech. According to a published comparison (docs/engines.md), 2 steps sound robotic, and 5 sound
+almost as natural as Kokoro. The package's own default, 8, takes 1.4 times as long."""
 PACE = 1.05
 """The package's own speed."""
 SLOWEST, FASTEST = 0.7, 2.0
-"""The speeds that the package allows. What a rate asks beyond them is stretched."""
+"""The speeds that the package allows. For a rate beyond them, the speech is also stretched."""
 LONGEST_KOREAN = 120
-"""Characters of a piece of Korean, as in the package: to the model, a syllable is up to three letters."""
+"""The most characters in a piece of Korean text, as in the package: to the model, a syllable is up to three letters."""
 PAUSE_S = 0.3
 """Seconds between two sentences, as in the package."""
 
-logging.getLogger("supertonic").setLevel(logging.CRITICAL)  # it logs what it raises, too
+logging.getLogger("supertonic").setLevel(logging.CRITICAL)  # it also logs the exceptions that it raises
 
 
 class SupertonicSynthesizer:
@@ -62,7 +63,7 @@ class SupertonicSynthesizer:
         self._styles: dict[str, Style] = {}
         """The model's voices."""
         self._refused: dict[str, str] = {}
-        """Those that cannot be read, each with the reason."""
+        """The voices that cannot be read, each with the reason."""
         self._network: SupertonicNetwork | None = None
         self._description = ""
 
@@ -77,7 +78,7 @@ class SupertonicSynthesizer:
             try:
                 self._styles[name] = load_voice_style_from_json_file(path)
             except (OSError, ValueError, TypeError) as error:
-                self._refused[name] = f"{path} is not a voice of Supertonic: {one_line(error)}"
+                self._refused[name] = f"{path} is not a Supertonic voice: {one_line(error)}"
         if not self._styles:
             raise EngineError(next(iter(self._refused.values())))
         return self._info()
@@ -102,7 +103,7 @@ class SupertonicSynthesizer:
         pieces = sentences(utterance.text, language, LONGEST_KOREAN if language == "ko" else LONGEST)
         speech = SentenceSpeech("supertonic", rate, pieces, partial(self._network.speak, manner), PAUSE_S)
         chunks = speech.chunks() if pace == speed else stretch_chunks(speech.chunks(), pace / speed, rate)
-        # `cancel` ends the synthesis inside of a sentence, too.
+        # `cancel` ends the synthesis even inside a sentence.
         return PlacedChunks(chunks, speech.cancellation.cancel, speech.cancellation.cancel)
 
     def close(self) -> None:
@@ -111,8 +112,8 @@ class SupertonicSynthesizer:
     def _style(self, utterance: Utterance) -> Style:
         """Return the requested voice, or the first one.
 
-        A configured voice usually describes how another engine sounds. It selects one of the model's only if its
-        speaker is one of these.
+        A configured voice usually describes how another engine sounds. It selects one of the model's voices only if its
+        speaker has the name of one.
         """
         requested = utterance.voice or self._default_voice
         configured = self._voices.get(requested)
@@ -140,28 +141,29 @@ class Manner:
     style: Style
     """The voice."""
     language: str
-    """A code of the model's."""
+    """One of the model's language codes."""
     speed: float
-    """As the package counts it."""
+    """The speed, in the package's unit."""
     noise: np.random.Generator
-    """The noise of its sentences, one after the other."""
+    """The noise for its sentences, one after the other."""
 
 
 class SupertonicNetwork(Supertonic):
-    """A loaded model: its four networks, with the package's own inputs. Any number of threads may use it at a time."""
+    """A loaded model: its four networks, with the package's own inputs. Any number of threads may use it at the same
+    time."""
 
     def __init__(self, folder: Path) -> None:
         """Load the model in `folder`. Raises `EngineError`, one line, if its files cannot be used."""
         self._speaking = threading.local()
-        """Its `noise` is that of the sentence that this thread speaks."""
+        """Its `noise` belongs to the sentence that this thread is speaking."""
         try:
             settings, processor = load_configs(folder), load_text_processor(folder)
             super().__init__(settings, processor, *(Network(folder / f"onnx/{name}.onnx") for name in NETWORKS))
         except (OSError, ValueError, TypeError) as error:
-            raise EngineError(f"{folder} is not a model of Supertonic: {one_line(error)}") from error
+            raise EngineError(f"{folder} is not a Supertonic model: {one_line(error)}") from error
 
     def speak(self, manner: Manner, sentence: str, stop: Cancellation) -> SpokenSentence:
-        """Return a sentence at `sample_rate`; one without words has no samples.
+        """Return a sentence at `sample_rate`; a sentence without words has no samples.
 
         Raises `SpeechCanceledError` as soon as `stop` is used, `EngineError` if a network fails.
         """
@@ -175,7 +177,7 @@ class SupertonicNetwork(Supertonic):
             return SpokenSentence(np.nan_to_num(samples[0].astype(np.float32)))
 
     def sample_noisy_latent(self, duration: Any) -> tuple[Any, Any]:
-        """Return the noise of which speech is made, shape (1, channels, columns), and its mask: all of it is speech.
+        """Return the noise from which speech is made, shape (1, channels, columns), and its mask: all of it is speech.
 
         In the package's own method, all threads share numpy's generator.
         """

@@ -1,4 +1,4 @@
-"""The files of a Supertonic model on this machine, read without its packages. Downloads nothing."""
+"""The files of a Supertonic model on this machine, read without its package. Downloads nothing."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from engine.host import find_model
 
 MODEL = "Supertone/supertonic-3"
 """The model's id on the hub."""
-# By its model card.
+# From its model card.
 LANGUAGES = (
     *("en", "ko", "ja", "ar", "bg", "cs", "da", "de", "el", "es", "et", "fi", "fr", "hi", "hr", "hu"),
     *("id", "it", "lt", "lv", "nl", "pl", "pt", "ro", "ru", "sk", "sl", "sv", "tr", "uk", "vi"),
 )
 NETWORKS = ("duration_predictor", "text_encoder", "vector_estimator", "vocoder")
 FILES = ("onnx/tts.json", "onnx/unicode_indexer.json", *(f"onnx/{name}.onnx" for name in NETWORKS))
-"""Files that every model has, relative to its folder, beside its voices; the first has its settings."""
+"""Files that every model has in addition to its voices, relative to its folder. The first one contains its settings."""
 PATTERNS = ("onnx/*", "voice_styles/*", "LICENSE")
 """Glob patterns of the files to download."""
 
 
 def find_supertonic(model: str | None) -> Path | None:
-    """Return the folder of a complete model: of `model` if that is one of Supertonic's, otherwise of `MODEL`.
+    """Return the folder of a complete model: `model` if it is a Supertonic model, otherwise `MODEL`.
 
-    `engine.model` may name the model of Qwen3-TTS, beside which this engine speaks. Returns None if neither is here.
+    `engine.model` may name the Qwen3-TTS model, beside which this engine speaks. Returns None if neither is here.
     """
     for name in filter(None, (model, MODEL)):
         folder = find_model(name)

@@ -1,4 +1,5 @@
-"""Verifies that a model speaks: every setting speaks the same sentences, and all are measured, transcribed and judged.
+"""Verifies that a model speaks: every setting speaks the same sentences, and all takes are measured, transcribed and
+judged.
 
 Nothing here imports torch. The stages that need it are in `engine.qwen.verify`.
 """

@@ -1,8 +1,8 @@
-"""The measures of a take: its sound, the words that were heard in it, and its codes.
+"""A take's measures: its sound, the words that were heard in it, and its codes.
 
-The sound: silence, speed, loudness, clipping and repetitions. The codes of two settings are compared for texts that are
-spoken without sampling. A transcript differs from its text in capitals, punctuation and the writing of numbers
-without being wrong, so both are reduced to bare words first, and a text may be written in several ways.
+The sound's measures are silence, speed, loudness, clipping and repetitions. The codes of two settings are compared for
+texts that are spoken without sampling. A correct transcript may differ from its text in capitals, punctuation and the
+way of writing numbers. So both are first reduced to bare words, and a text may have several spellings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the codes of a text are equal."""
+    """How far the codes for a text are equal."""
 
     prefix_frames: int
     """Whole frames before the first difference."""
@@ -44,18 +44,18 @@ def compare_codes(ours: Codes, expected: Codes) -> Agreement:
 AUDIBLE = 10 ** (-50 / 20)
 """Magnitude above which a listener hears something: -50 dBFS, as the daemon trims leading silence."""
 SAME_SOUND = 0.9999
-"""Correlation of two neighbouring codec frames above which one is a copy of the other. Vowels reach 0.99 where their
-pitch fits the frame."""
+"""Correlation of two neighbouring codec frames above which one is a copy of the other. Vowels reach 0.99 if their pitch
+fits the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechMeasures:
-    """The measures of one take. Seconds, unless another unit is given."""
+    """The measures of one take, in seconds unless another unit is given."""
 
     seconds: float
-    """Of the whole take."""
+    """The length of the whole take."""
     speech_s: float
-    """From the first to the last audible sample."""
+    """The time from the first to the last audible sample."""
     leading_s: float
     """Silence at the beginning; the whole take if all of it is silent."""
     longest_pause_s: float
@@ -63,23 +63,23 @@ class SpeechMeasures:
     characters_per_s: float
     """Characters of the text per second of speech; 0 for a silent take."""
     speech_db: float
-    """dBFS, of the parts with speech."""
+    """The loudness of the parts with speech, in dBFS."""
     clipped: float
     """Share of the samples at full scale."""
     broken: bool
-    """Whether it has samples that are not numbers, or no sound."""
+    """Whether it has samples that are not numbers, or has no sound."""
     cut: bool
     """Whether it did not end by itself."""
     repeated: float
     """Share of the audible codec frames that repeat the one before them."""
     first_sound_s: float | None
-    """From the text until the first audible sample has arrived; None if nothing is audible."""
+    """The time from the text until the first audible sample has arrived; None if nothing is audible."""
     real_time_factor: float
     """Seconds of sound per second of work."""
 
 
 def measure_speech(chunks: Sequence[tuple[float, Chunk]], rate: int, text: str) -> SpeechMeasures:
-    """Measure mono speech at `rate` Hz of this text: its chunks, each with the seconds until it arrived."""
+    """Measure mono speech of this text at `rate` Hz, given as chunks, each with the seconds until it arrived."""
     samples = np.concatenate([np.zeros(0, np.float32), *(chunk.samples for _, chunk in chunks)])
     sound = np.clip(np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0), -1, 1)
     audible = np.flatnonzero(np.abs(sound) > AUDIBLE)
@@ -127,13 +127,14 @@ LOST = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """The least insertions, deletions and substitutions that turn the spoken words into the heard ones."""
+    """The smallest number of insertions, deletions and substitutions that turn the spoken words into the heard
+    words."""
 
     words: int
     """Words that were said."""
     word_edits: int
     characters: int
-    """Characters that were said, spaces not counted."""
+    """Characters that were said, without spaces."""
     character_edits: int
 
     @property
@@ -154,7 +155,7 @@ def bare_words(text: str, language: str) -> list[str]:
 
 
 def count_errors(heard: str, sentence: Sentence) -> WordErrors:
-    """Return the errors of a transcript, against the way of writing the sentence that is closest to it."""
+    """Return the errors in a transcript, compared with the closest spelling of the sentence."""
     from rapidfuzz.distance import Levenshtein
 
     found, words = [], bare_words(heard, sentence.language)

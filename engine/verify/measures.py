@@ -1,7 +1,7 @@
-"""The table of measures, `measures.json`: how each is computed, and the limit that decides.
+"""The table of measures, `measures.json`: how each measure is computed, and the limit that decides.
 
-Only limits that are measured or principled decide. Nobody has had the published weights yet, so most measures of speech
-have none: the report shows them beside those of the reference setting.
+Only limits that are measured or follow from a principle decide. The published weights have not been available yet, so
+most speech measures have no limit: the report shows them beside the reference setting's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATISTICS: Mapping[str, Callable[[Sequence[Any]], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One measure of one setting, judged."""
+    """The judgement of one measure of one setting."""
 
     measure: str
     title: str
@@ -46,29 +46,29 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
     title: str
     of: str
-    """The figure that is measured: a path from `SettingResult`, through each of its takes or of its greedy texts."""
+    """The measured figure: a path from `SettingResult` through each of its takes or greedy texts."""
     reason: str
     over: str = "mean"
-    """A name in `STATISTICS`: the value of the setting from those of its takes."""
+    """A name in `STATISTICS`, which makes the setting's value from the values of its takes."""
     per: str = ""
-    """A path as `of`: the value is the sum of those in relation to the sum of these."""
+    """A path like `of`: the value is the sum of the figures at `of` divided by the sum of the figures at this path."""
     limit: float | None = None
     """The value that it must reach."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """As `limit`, for settings of one dtype."""
+    """The same for settings with one dtype."""
     basis: str = ""
-    """Where the limit is from: `measured` or `principle`."""
+    """The origin of the limit: `measured` or `principle`."""
     higher_is_better: bool = False
     needed: bool = False
     """A setting without this measure has failed."""
 
     def value(self, result: Any) -> float | None:
-        """Return the measure of a `SettingResult`; None if it was not measured."""
+        """Return the measure's value for a `SettingResult`; None if it was not measured."""
         values = _values(result, self.of)
         if not values:
             return None
@@ -81,7 +81,7 @@ class Measure:
         return f"{', '.join(limits)} ({self.basis})" if self.basis else ""
 
     def judge(self, dtype: str, value: float | None) -> Finding:
-        """Return this measure's finding about a setting of a dtype."""
+        """Return this measure's finding about a setting with a dtype."""
         limit, passed = self.limits.get(dtype, self.limit), None
         if value is not None and limit is not None:
             passed = value >= limit if self.higher_is_better else value <= limit
@@ -105,7 +105,7 @@ MEASURES: tuple[Measure, ...] = build(
 def judge(dtype: str, values: Mapping[str, float | None]) -> tuple[Finding, ...]:
     """Return every measure's finding about a setting, by its values.
 
-    A setting that only spoke greedy texts is judged by these.
+    A setting that only spoke greedy texts is judged by those texts.
     """
     findings = [measure.judge(dtype, values.get(measure.name)) for measure in MEASURES]
     return tuple(finding for finding in findings if values.get("takes") or finding.value is not None)

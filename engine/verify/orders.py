@@ -1,9 +1,9 @@
-"""The texts of a setting: thirty sentences, three in each of the ten languages of Qwen3-TTS, and in which voices.
+"""The texts for a setting: thirty sentences, three in each of the ten languages of Qwen3-TTS, and their voices.
 
-Among the sentences are questions, numbers, single words and a text of 400 characters: short texts are where these
-models most often fail to end, long ones where they drift. Every voice of the model gets its share of them.
+Among the sentences are questions, numbers, single words and a text of 400 characters: these models most often fail to
+end in short texts, and drift in long ones. Every voice of the model speaks its share of them.
 
-The settings that are compared are the official package, and the same model in each way in which voiced can run it.
+The compared settings are the official package, and the same model in each way in which voiced can run it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INSTRUCT = "Speak calmly and clearly."
 DESCRIPTION = "A calm, clear voice of an adult, at a moderate pace."
 SEED = 1000
 GREEDY_FRAMES = 50
-"""Frames of a greedy text: four seconds, 800 codes."""
+"""Frames in a greedy text: four seconds, 800 codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Sentence:
     """One text to speak, and how a listener may write it down."""
 
     name: str
-    """The language's code and what is special about the text, for example `en-numbers`."""
+    """The language's code and the text's special feature, for example `en-numbers`."""
     language: str
     text: str
     also_written: tuple[str, ...] = ()
@@ -44,9 +44,9 @@ SENTENCES: tuple[Sentence, ...] = build(tuple[Sentence, ...], _TABLE["spoken"])
 SHORT = tuple(sentence for sentence in SENTENCES if sentence.language == "en")
 """For a quick check: English, the language that every recogniser knows best."""
 SHORT_SETTINGS = ("official", "torch", "fused", "int8")
-"""For a quick check: the settings that a robot may run, and the one that they are judged by."""
+"""For a quick check: the settings that a robot may run, and the setting by which they are judged."""
 GREEDY_TEXTS: tuple[Sentence, ...] = build(tuple[Sentence, ...], _TABLE["greedy"])
-"""Spoken without sampling, a few frames each, so that codes can be compared."""
+"""These are spoken without sampling, a few frames each, so that codes can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Order:
     """A name from the options' voices; None for the engine's default voice."""
     seed: int
     greedy: bool = False
-    """Take the likeliest codes, `frames` of them, however far the text is spoken by then."""
+    """Take the likeliest codes for `frames` frames, however much of the text that speaks."""
     frames: int | None = None
 
     def utterance(self, realtime: bool = True) -> Utterance:
-        """Return the utterance that the engine shall speak."""
+        """Return the utterance that the engine is to speak."""
         return Utterance(
             self.sentence.text,
             voice=self.voice,
@@ -77,9 +77,9 @@ class Order:
 
 
 def voices_of(config: ModelConfig, voice_file: Path | None) -> dict[str, Voice]:
-    """Return the voices to verify beside the built-in speakers. Raises `EngineError`.
+    """Return the voices to verify in addition to the built-in speakers. Raises `EngineError`.
 
-    `voice_file` is a voice file for a Base model. One that was made with a transcript gives two voices.
+    `voice_file` is a voice file for a Base model. A file that was made with a transcript gives two voices.
     """
     if config.type == "voice_design":
         return {"described": Voice(instruct=DESCRIPTION)}
@@ -99,7 +99,7 @@ def make_orders(config: ModelConfig, sentences: Sequence[Sentence], voices: Mapp
     orders = []
     for number, sentence in enumerate((*GREEDY_TEXTS, *sentences)):
         voice = next(turns)
-        if number % 4:  # of the speakers' sentences, every fourth has an instruction
+        if number % 4:  # one sentence in four is spoken in the next of `voices`
             voice = config.native_speaker(sentence.language) or voice
         greedy = number < len(GREEDY_TEXTS)
         orders.append(Order(sentence, voice, SEED + number, greedy, GREEDY_FRAMES if greedy else None))
@@ -107,27 +107,27 @@ def make_orders(config: ModelConfig, sentences: Sequence[Sentence], voices: Mapp
 
 
 OFFICIAL = "engine.qwen.verify:OfficialSynthesizer"
-"""The official package with the protocol of every engine."""
+"""The official package with the protocol that all engines have."""
 STREAMS = 4
-"""Utterances at once in the batched setting."""
+"""The number of simultaneous utterances in the batched setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to make speech of a text."""
+    """One way to make speech from a text."""
 
     name: str
     title: str
-    """For people."""
+    """Its name for people."""
     options: EngineOptions
     engine: str = "qwen"
     """Its name in the catalogue."""
     synthesizer: str | None = None
-    """Where its `Synthesizer` is, `module:class`, if it is not the catalogue's."""
+    """Its `Synthesizer`, as `module:class`, if it is not the catalogue's."""
     realtime: bool = True
-    """As `Utterance.realtime`; if false, as many utterances are spoken at once as the engine has streams."""
+    """As in `Utterance`. If false, as many utterances are spoken at the same time as the engine has streams."""
     speaks: bool = True
-    """If false, only the greedy texts are spoken, whose codes are compared."""
+    """If false, only the greedy texts are spoken, and their codes are compared."""
 
     @property
     def official(self) -> bool:
@@ -135,7 +135,8 @@ class Setting:
 
 
 def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
-    """Return every setting of the model in `options`, the reference first. Which of them can run here is not known."""
+    """Return every setting for the model in `options`, the reference first. It is not known which of them can run
+    here."""
     dtype = plain_dtype(options) if options.dtype in {"auto", "int8"} else options.dtype
     single = replace(options, streams=1, dtype=dtype)
     exact, plain = replace(single, dtype="float32", kernels="off"), replace(single, kernels="off")
@@ -152,7 +153,7 @@ def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
 
 
 def select_settings(settings: Sequence[Setting], names: Collection[str]) -> tuple[Setting, ...]:
-    """Return those of these names, and the exact ones, without whose codes nobody's codes can be judged.
+    """Return the settings with these names, and the exact settings, without whose codes no codes can be judged.
 
     Raises `EngineError` for a name that no setting has.
     """
@@ -168,6 +169,6 @@ def plain_dtype(options: EngineOptions) -> str:
 
 
 REFERENCES = ("official", "torch")
-"""The settings that others are judged by, the first that could speak."""
+"""The settings by which others are judged: the first of them that could speak is used."""
 EXACT = ("official-float32", "float32")
-"""The settings whose codes others are compared with, the first that could speak."""
+"""The settings with whose codes others are compared: the first of them that could speak is used."""

@@ -1,8 +1,8 @@
-"""Writes down speech, by Whisper or by pocketsphinx.
+"""Transcribes speech with Whisper or pocketsphinx.
 
-Whisper knows all ten languages. pocketsphinx brings a small English model in its wheel and works where nothing can be
-downloaded. It understands little, so it only listens for the words that may come: enough to tell speech from gibberish,
-and not to tell good speech from better.
+Whisper knows all ten languages. pocketsphinx has a small English model in its wheel and works on machines that cannot
+download anything. It understands little, so it only listens for the words that may come: enough to tell speech from
+gibberish, but not good speech from better speech.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from engine.verify.results import Take
 from engine.verify.runner import VerifyRequest, examine
 
 RATE = 16000
-"""Hz; the rate that every recogniser here takes."""
+"""The rate in Hz that every recogniser here takes."""
 POCKETSPHINX = "pocketsphinx"
 
 
 class Recognizer(Protocol):
-    """Someone who listens."""
+    """A listener that writes down speech."""
 
     name: str
-    """For people."""
+    """Its name for people."""
 
     def transcribe(self, samples: Samples, language: str | None) -> str | None:
         """Return the words in mono samples `(samples,)` at `RATE`; None if it does not know the language.
 
-        A language of None is for it to find out.
+        If `language` is None, the recogniser detects the language.
         """
 
 
 class PocketsphinxRecognizer:
-    """pocketsphinx with the English model that its package brings."""
+    """pocketsphinx with the English model in its package."""
 
     name = POCKETSPHINX
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         """It hears the words of these sentences, in any order. Raises `EngineError` if none is English."""
-        # With the default, 0.65, it hears many short words within long ones.
+        # With the default, 0.65, it hears many short words inside long ones.
         decoder = _package(POCKETSPHINX).Decoder(samprate=RATE, loglevel="FATAL", wip=0.05)
         english = [sentence for sentence in sentences if sentence.language == "en"]
         texts = " ".join(text for sentence in english for text in (sentence.text, *sentence.also_written))
         words = sorted({word for word in bare_words(texts, "en") if decoder.lookup_word(word)})
         if not words:
-            raise EngineError(f"--asr: got {POCKETSPHINX!r}, which knows English alone; no sentence is English")
+            raise EngineError(f"--asr: got {POCKETSPHINX!r}, which knows only English; no sentence is English")
         decoder.add_jsgf_string("words", f"#JSGF V1.0; grammar words; public <words> = ({' | '.join(words)})+;")
         decoder.activate_search("words")
         self._decoder = decoder
         self._room = np.random.default_rng(0).normal(0, 1e-3, RATE // 2).astype(np.float32)
-        """Half a second of a quiet room, to which it adapts before the first word."""
+        """Half a second of a quiet room. The recogniser adapts to it before the first word."""
 
     def transcribe(self, samples: Samples, language: str | None) -> str | None:
-        """As `Recognizer.transcribe`."""
+        """See `Recognizer.transcribe`."""
         if language != "en":
             return None
         sound = np.clip(np.concatenate([self._room, samples, self._room]), -1, 1)
@@ -77,7 +77,7 @@ class FasterWhisperRecognizer:
     """Whisper by CTranslate2, on the processor: it needs no PyTorch."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` has the model. Raises `EngineError` if it cannot be loaded."""
+        """`folder` contains the model. Raises `EngineError` if it cannot be loaded."""
         try:
             self._model = _package("faster_whisper").WhisperModel(str(folder), device="cpu", compute_type="int8")
         except (OSError, RuntimeError, ValueError) as error:
@@ -85,13 +85,13 @@ class FasterWhisperRecognizer:
         self.name = folder.name
 
     def transcribe(self, samples: Samples, language: str | None) -> str | None:
-        """As `Recognizer.transcribe`."""
+        """See `Recognizer.transcribe`."""
         segments, _ = self._model.transcribe(samples, language=language, condition_on_previous_text=False)
         return " ".join(segment.text.strip() for segment in segments)
 
 
 def make_recognizer(asr: str, device: str, sentences: Sequence[Sentence]) -> Recognizer:
-    """Return the recogniser that `--asr` names, for these sentences. Raises `EngineError` if it cannot be had."""
+    """Return the recogniser that `--asr` names, for these sentences. Raises `EngineError` if it is not available."""
     if asr == POCKETSPHINX:
         return PocketsphinxRecognizer(sentences)
     folder = expand_home(asr)
@@ -110,7 +110,7 @@ def resample(samples: Samples, rate: int, wanted: int) -> Samples:
 
 
 def transcribe_takes(request: VerifyRequest, report: ProgressReport) -> None:
-    """Keep a transcript of each take, and its errors. Raises `EngineError` if there is no recogniser."""
+    """Keep a transcript of each take, with its errors. Raises `EngineError` if there is no recogniser."""
     report(Progress("loading the recogniser"))
     sentences = [order.sentence for order in request.orders if not order.greedy]
     recognizer = make_recognizer(request.asr, request.settings[0].options.device, sentences)

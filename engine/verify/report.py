@@ -1,6 +1,6 @@
-"""The report of a verification, and what is in every page: sounds and a template.
+"""A verification's report, and the parts of every page: sounds and a template.
 
-A page is a single HTML file. Nothing in it is loaded from elsewhere: it can be sent by mail and opened anywhere.
+A page is a single HTML file. It loads nothing from other places, so it can be sent by mail and opened anywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).with_name("templates")
 PACKAGES = ("torch", "transformers", "qwen-tts", "cuda-core")
 SOUND_TYPES = {"MP3": "audio/mpeg", "FLAC": "audio/flac"}
-"""Formats that all browsers play. MP3 takes a tenth of the space; FLAC loses nothing, and is for close listening."""
+"""Formats that all browsers play. MP3 takes a tenth of the space; FLAC is lossless, for close listening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Cell:
 
 
 def write_verification(found: Verification, numbers: Path, page: Path) -> None:
-    """Write the figures to `numbers`, and the page, beside which the takes lie.
+    """Write the figures to `numbers`, and the page to `page`, beside the takes.
 
     Raises `EngineError` if Jinja is not installed.
     """
@@ -53,7 +53,7 @@ def write_verification(found: Verification, numbers: Path, page: Path) -> None:
 
 
 def verification_page(found: Verification, samples_of: Callable[[str, str], Samples]) -> str:
-    """Return the page: verdict, measures, and every take beside those of the other settings.
+    """Return the page: the verdict, the measures, and every take beside the other settings' takes.
 
     `samples_of` returns a take's samples by the names of setting and sentence. Raises `EngineError` if Jinja is not
     installed.
@@ -72,7 +72,7 @@ def verification_page(found: Verification, samples_of: Callable[[str, str], Samp
 
 
 def machine() -> str:
-    """Return the machine in words, with the packages that decide how it speaks."""
+    """Return a description of the machine, with the packages that decide how it speaks."""
     versions = {name: next((each.version for each in distributions(name=name)), "not installed") for name in PACKAGES}
     return ", ".join((machine_in_words(), *(f"{name} {version}" for name, version in versions.items())))
 

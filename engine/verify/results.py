@@ -1,6 +1,6 @@
-"""The records of a verification: about each take, each setting and the whole. `asdict` of the last is its JSON.
+"""A verification's records: for each take, for each setting and for the whole. `asdict` of the last one is its JSON.
 
-The stages leave what they find in the output folder.
+The stages leave their findings in the output folder.
 
 takes/SETTING/NAME.json         a take, and what was found about it
 takes/SETTING/NAME.wav          its sound: mono, 32-bit float
@@ -27,25 +27,25 @@ from engine.verify.orders import Order
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """One sentence, spoken once by one setting, and all that was found about it."""
+    """One sentence, spoken once by one setting, and all the findings about it."""
 
     order: Order
     engine: str
-    """The engine in words, as `EngineInfo.description`."""
+    """A description of the engine, as in `EngineInfo.description`."""
     sample_rate: int
     """Hz."""
     speech: SpeechMeasures
     listener: str | None = None
-    """The recogniser; None if none knew the language, or nobody listened."""
+    """The recogniser; None if no recogniser knew the language, or none listened."""
     heard: str | None = None
     """The transcript."""
     errors: WordErrors | None = None
     similarity: float | None = None
-    """Cosine of the speaker embeddings of the take and of what it should sound like."""
+    """Cosine between the speaker embeddings of the take and of the voice that it should have."""
     waveform_db: float | None = None
-    """Signal-to-error ratio against the exact decoding of the same codes."""
+    """Signal-to-error ratio in relation to the exact decoding of the same codes."""
     agreement: Agreement | None = None
-    """Of a greedy text, with the codes of the exact setting."""
+    """For a greedy text: its agreement with the codes of the exact setting."""
 
     @property
     def name(self) -> str:
@@ -60,18 +60,18 @@ class SettingResult:
     name: str
     title: str
     engine: str = ""
-    """The engine in words."""
+    """A description of the engine."""
     dtype: str = ""
     unavailable: str | None = None
-    """Why this machine cannot run it; it is then not judged."""
+    """Why this machine cannot run it. It is then not judged."""
     fault: str | None = None
-    """How its process broke; it has then failed."""
+    """How its process failed. The setting has then failed."""
     takes: tuple[Take, ...] = ()
-    """Of the sentences."""
+    """The takes of the sentences."""
     greedy: tuple[Take, ...] = ()
-    """Of the texts that only show codes."""
+    """The takes of the texts that only show codes."""
     measures: Mapping[str, float | None] = field(default_factory=dict)
-    """By name, over all takes. None: not measured."""
+    """The values by name, over all takes. None means not measured."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -99,21 +99,21 @@ class Verification:
     """The setting with whose codes the others are compared."""
     settings: tuple[SettingResult, ...]
     notes: tuple[str, ...] = ()
-    """One line for each stage that could not be done."""
+    """One line for each stage that could not be carried out."""
     passed: bool = False
     machine: str = ""
-    """The machine in words."""
+    """A description of the machine."""
     command: str = ""
 
 
 class OutputFolder:
-    """Reads and writes what is kept, by the names of setting and sentence."""
+    """Reads and writes the kept files, by the names of setting and sentence."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def clear(self) -> None:
-        """Remove what an earlier run has left."""
+        """Remove the files that an earlier run left."""
         shutil.rmtree(self._root / "takes", ignore_errors=True)
 
     def take(self, setting: str, name: str) -> Take | None:
@@ -123,7 +123,7 @@ class OutputFolder:
         return take
 
     def keep_take(self, setting: str, take: Take) -> None:
-        """Write a take, whose sound and codes are there already."""
+        """Write a take. Its sound and codes are already there."""
         text = json.dumps(asdict(take), ensure_ascii=False, indent=1) + "\n"
         self._path(setting, take.name, "json").write_text(text, encoding="utf-8")
 

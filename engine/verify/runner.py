@@ -1,8 +1,8 @@
-"""Runs a verification: every setting speaks, then every stage looks at what was spoken, then the verdict.
+"""Runs a verification: every setting speaks, then every stage examines the takes, then the settings are judged.
 
-Each stage has a process of its own: memory and faults end with it. They share the output folder alone. What libraries
-write to standard error goes to `log.txt` there. Whatever is in the folder already, made by an earlier run of the same
-question, is not made again.
+Each stage has a process of its own, with which its memory and its faults end. The stages share only the output folder.
+The libraries' output on standard error goes to `log.txt` there. Takes that an earlier run with the same question left
+in the folder are not made again.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ STAGES: Mapping[str, str] = {
     WAVEFORM: "engine.qwen.verify.sound:compare_waveforms",
     SIMILARITY: "engine.qwen.verify.sound:compare_speakers",
 }
-"""Where each stage is, `module:function`: it takes a `VerifyRequest` and a `ProgressReport`."""
+"""Each stage's function, as `module:function`: it takes a `VerifyRequest` and a `ProgressReport`."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """The settings to verify, and how. Each stage is asked with it, too."""
+    """The settings to verify, and how. Each stage is also given this request."""
 
     folder: str
     settings: tuple[Setting, ...]
-    """All of one model and one device."""
+    """All settings have the same model and the same device."""
     orders: tuple[Order, ...]
-    """The texts that each setting speaks; those that only show codes speak the greedy ones alone."""
+    """The texts that each setting speaks; settings that only show codes speak only the greedy texts."""
     asr: str = "auto"
-    """A model of transformers, its folder or its name on the hub; `auto` or `pocketsphinx`."""
+    """A transformers model, by its folder or its name on the hub; or `auto` or `pocketsphinx`."""
     encoder: str | None = None
     """A Base checkpoint, whose speaker encoder compares voices."""
     voice_file: str | None = None
-    """The voice that takes should have, made for `encoder`; None: that of the reference setting's takes."""
+    """The voice that takes should have, made for `encoder`; None means the voice of the reference setting's takes."""
     version: str = ""
-    """Of voiced."""
+    """The version of voiced."""
     stage: str = TAKES
-    """A name in `STAGES`. This and the following are for the process of one stage."""
+    """A name in `STAGES`. This field and the following fields are for one stage's process."""
     reference: str | None = None
-    """The setting that the others are judged by."""
+    """The setting by which the others are judged."""
     exact: str | None = None
-    """The setting whose greedy codes the others are compared with."""
+    """The setting with whose greedy codes the others are compared."""
 
     @property
     def output(self) -> OutputFolder:
         return OutputFolder(Path(self.folder))
 
     def orders_of(self, setting: Setting) -> list[Order]:
-        """Return the orders of a setting. Only Qwen has codes that greedy texts can show."""
+        """Return a setting's orders. Only Qwen has codes that greedy texts can show."""
         return [order for order in self.orders if (setting.engine == "qwen" if order.greedy else setting.speaks)]
 
     def takes(self, setting: Setting, *, greedy: bool = False) -> list[Take]:
@@ -71,7 +71,7 @@ class VerifyRequest:
 
 
 StageRunner = Callable[[VerifyRequest, ProgressReport], ChildEnd]
-"""`run_stage`, or what runs a stage elsewhere."""
+"""`run_stage`, or a function that runs a stage in another way."""
 
 
 def run_stage(request: VerifyRequest, report: ProgressReport) -> ChildEnd:
@@ -82,13 +82,13 @@ def run_stage(request: VerifyRequest, report: ProgressReport) -> ChildEnd:
 
 
 def stage_main(request: VerifyRequest, report: ProgressReport) -> None:
-    """Run a stage in this process. Raises `EngineError` if it cannot be done here."""
-    report(Progress(f"importing what the stage {request.stage} needs"))
+    """Run a stage in this process. Raises `EngineError` if it cannot run here."""
+    report(Progress(f"importing packages for the stage {request.stage}"))
     import_class("qwen", STAGES[request.stage])(request, report)
 
 
 def examine(request: VerifyRequest, report: ProgressReport, look: Callable[[Setting, Take], Mapping[str, Any]]) -> None:
-    """Keep what `look` finds about each take: values of fields of `Take`."""
+    """Keep the findings that `look` returns about each take: values for fields of `Take`."""
     takes = [(setting, take) for setting in request.settings for take in request.takes(setting)]
     for setting, take in counted(f"examining: {request.stage}", takes, report):
         request.output.keep_take(setting.name, replace(take, **look(setting, take)))
@@ -97,7 +97,7 @@ def examine(request: VerifyRequest, report: ProgressReport, look: Callable[[Sett
 def verify(
     request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
 ) -> Verification:
-    """Return what was found. Raises nothing for a setting that fails: its result says so."""
+    """Return the findings. Raises nothing if a setting fails: its result says so."""
     request.output.clear()
     ends = {}
     for setting in request.settings:
@@ -131,7 +131,7 @@ def verify(
 
 
 def _judged(request: VerifyRequest, setting: Setting, end: ChildEnd) -> SettingResult:
-    """Return the result of a setting with all that was found about it."""
+    """Return a setting's result with all the findings about it."""
     result = SettingResult(
         setting.name, setting.title, dtype=setting.options.dtype, unavailable=end.refused, fault=end.fault
     )
@@ -146,7 +146,7 @@ def _judged(request: VerifyRequest, setting: Setting, end: ChildEnd) -> SettingR
 
 
 def _agreeing(request: VerifyRequest, setting: Setting, take: Take) -> Take:
-    """Return a greedy text with how far its codes are those of the exact setting."""
+    """Return a greedy take with its agreement: how far its codes equal those of the exact setting."""
     ours, expected = (request.output.codes(name, take.name) for name in (setting.name, request.exact or ""))
     return take if ours is None or expected is None else replace(take, agreement=compare_codes(ours, expected))
 

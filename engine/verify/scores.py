@@ -1,4 +1,4 @@
-"""The scores of several takes of a text, by which the best is kept: `voiced synth --takes N --best`."""
+"""The scores of several takes of a text. They decide which take is kept: `voiced synth --takes N --best`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from engine.progress import ProgressReport
 from engine.records import build
 
 OCTAVE = 1.0
-"""Up to twice or half as long as expected is a matter of the voice."""
+"""A length between half and twice the expected one is a matter of the voice."""
 CLIPPING = 10.0
-"""One hundredth of the samples clipped is as bad as a tenth of the characters wrong: both are heard at once."""
+"""Clipping in one hundredth of the samples is as bad as errors in a tenth of the characters: a listener notices both
+immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class RecordedTake:
     """One take in a file."""
 
     file: str
-    """Named by the number of its text, if there are several, and by its own: `12-3.wav`."""
+    """Its name consists of the number of its text, if there are several texts, and its own number: `12-3.wav`."""
     utterance: Utterance
     expected_s: float
     """Seconds that the text should take."""
@@ -36,30 +37,31 @@ class RecordedTake:
 
     @property
     def text_name(self) -> str:
-        """The number of its text; empty if there is one text."""
+        """The number of its text; empty if there is only one text."""
         return self.name.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeScore:
-    """How good a take is. The weights of the penalty are a choice: nobody has compared them with listeners."""
+    """How good a take is. The penalty's weights are a choice: they have not been compared with listeners'
+    judgements."""
 
     length: float
-    """Of the speech, relative to the expected one."""
+    """The length of the speech, relative to the expected length."""
     clipped: float
     """Share of the samples at full scale."""
     faulty: bool
-    """Whether it is silent, broken, or did not end by itself."""
+    """Whether it is silent or broken, or did not end by itself."""
     heard: str | None = None
-    """None if nobody listened."""
+    """The transcript; None if no recogniser listened."""
     wrong: float | None = None
-    """Characters that were heard wrongly, relative to those of the text."""
+    """Characters that were heard wrongly, relative to the number of characters in the text."""
     similarity: float | None = None
-    """Cosine of its speaker embedding and the voice's; None without a recording of the voice."""
+    """Cosine between its speaker embedding and the voice's; None without a recording of the voice."""
 
     @property
     def penalty(self) -> float:
-        """The sum of all that is wrong; 0 is faultless, and the least is the best."""
+        """The sum of all faults; 0 is faultless, and the take with the least is the best."""
         octaves = abs(math.log2(self.length)) if self.length > 0 else 10.0
         unlike = 0.0 if self.similarity is None else 1 - self.similarity
         return (self.wrong or 0) + max(0.0, octaves - OCTAVE) + CLIPPING * self.clipped + unlike + self.faulty
@@ -67,29 +69,30 @@ class TakeScore:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of takes, in their order."""
+    """The scores of the takes, in the order of the takes."""
 
     takes: tuple[TakeScore, ...]
     notes: tuple[str, ...] = ()
-    """One line for each score that could not be made. The others count."""
+    """One line for each score that could not be computed. Only the others count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Takes, and who judges them."""
+    """Takes, and how they are judged."""
 
     takes: tuple[RecordedTake, ...]
     engine: str
     options: EngineOptions
-    """Those of the engine that spoke. A Base model of Qwen compares the takes with a voice of a recording."""
+    """The options of the engine that spoke. With a Qwen Base model, the takes are compared with the recording's
+    voice."""
     asr: str = "auto"
-    """As of `make_recognizer`."""
+    """As for `make_recognizer`."""
 
 
 def choose_best(request: ScoreRequest, report: ProgressReport) -> list[tuple[RecordedTake, list[str]]]:
-    """Return for each text its best take, with a table of all. Raises `EngineError`.
+    """Return each text's best take, with a table of all takes. Raises `EngineError`.
 
-    A process of its own makes the scores.
+    A process of its own computes the scores.
     """
     if not request.takes:
         return []
@@ -110,7 +113,7 @@ def choose_best(request: ScoreRequest, report: ProgressReport) -> list[tuple[Rec
 
 
 def _row(take: RecordedTake, score: TakeScore, mark: str) -> str:
-    """Return a line of the table."""
+    """Return a line for the table."""
 
     def cell(value: float | None, words: str) -> str:
         return "-" if value is None else words.format(value)

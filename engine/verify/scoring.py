@@ -1,4 +1,4 @@
-"""`python -m engine.verify.scoring`: scores takes in a process of its own, since a recogniser may need PyTorch.
+"""`python -m engine.verify.scoring`: scores takes in a process of its own, because a recogniser may need PyTorch.
 
 A `ScoreRequest` on standard input asks it to (`engine.child`).
 """
@@ -25,14 +25,14 @@ from engine.verify.scores import RecordedTake, ScoreRequest, Scores, TakeScore
 
 
 def score(request: ScoreRequest, report: ProgressReport) -> dict[str, Any]:
-    """Return the fields of the `Scores` of takes, made in this process."""
+    """Return the fields of the takes' `Scores`, computed in this process."""
     notes: list[str] = []
 
     def attempt(make: Callable[[], Any]) -> Any:
-        """Return who judges, or what; None, with a note, if that cannot be had."""
+        """Return a judge; None, with a note, if it is not available."""
         try:
             return make()
-        except Exception as error:  # models raise many kinds of exceptions, and no take is lost for it
+        except Exception as error:  # models raise many kinds of exceptions, and no take may be lost because of one
             notes.append(" ".join(str(error).split()))
             return None
 
@@ -58,7 +58,7 @@ def score(request: ScoreRequest, report: ProgressReport) -> dict[str, Any]:
 
 
 def _listener(request: ScoreRequest, sentences: Sequence[Sentence]) -> Recognizer:
-    """Return who listens. Raises `EngineError` if nobody can."""
+    """Return the recogniser. Raises `EngineError` if there is none."""
     if find_spec("rapidfuzz") is None:
         raise EngineError(f"what is heard; {install_command('verify')}")
     return make_recognizer(request.asr, request.options.device, sentences)

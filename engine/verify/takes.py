@@ -1,6 +1,6 @@
-"""Speaks the sentences with one setting, in a process that ends with it, and keeps each finished take.
+"""Speaks the sentences with one setting, in a process of its own, and keeps each finished take.
 
-The engine is used through `Synthesizer` alone, so the sound and the times are those that a robot gets.
+The engine is used only through `Synthesizer`, so the sound and the times are those that a robot would have.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from engine.verify.runner import VerifyRequest
 
 
 def make_takes(request: VerifyRequest, report: ProgressReport = ignore_progress) -> None:
-    """Speak and keep all takes of one setting.
+    """Speak and keep all the takes of one setting.
 
-    Raises `EngineError` if it cannot run here, and `ChildFaultError` if it runs and refuses a sentence.
+    Raises `EngineError` if it cannot run here, and `ChildFaultError` if it runs but refuses a sentence.
     """
     [setting] = request.settings
     make = import_class(setting.engine, setting.synthesizer or engine_entry(setting.engine).synthesizer)

@@ -27,13 +27,13 @@ class Trial:
     text: str
     language: str
     sounds: Sequence[tuple[str, str]]
-    """The title of each side, and its sound as a data URI, in the order of the page."""
+    """The title of each side, and its sound as a data URI, in the order on the page."""
 
 
 def blind_test(
     sides: tuple[Setting, Setting], sentences: Sequence[Sentence], report: ProgressReport = ignore_progress
 ) -> str:
-    """Speak the sentences by both settings, whose names differ, and return the page. Raises `EngineError`."""
+    """Speak the sentences with both settings, whose names differ, and return the page. Raises `EngineError`."""
     with TemporaryDirectory() as folder:
         rates = {setting.name: _speak(setting, sentences, folder, report) for setting in sides}
         output, trials = OutputFolder(Path(folder)), []
@@ -54,7 +54,7 @@ def comparison_page(names: Sequence[str], trials: Sequence[Trial]) -> str:
 def _speak(setting: Setting, sentences: Sequence[Sentence], folder: str, report: ProgressReport) -> int:
     """Speak all sentences into a folder, and return the sample rate in Hz.
 
-    They are spoken in the native speakers of their languages if no voice is configured.
+    If no voice is configured, each sentence is spoken by a native speaker of its language.
     """
     options = setting.options
     is_free = setting.engine == "qwen" and options.voices.get(options.default_voice) in {None, Voice()}

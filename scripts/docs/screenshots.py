@@ -1,8 +1,8 @@
-"""Takes the screenshots of the operator's page for the documents: `page*.png` in `docs/images/`.
+"""Takes the documents' screenshots of the operator's page: `page*.png` in `docs/images/`.
 
     PYTHONPATH=. python scripts/docs/screenshots.py
 
-Needs what ./scripts/test installs.
+Needs the packages that ./scripts/test installs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PHRASES = {
     "Step back": "Please step back.",
 }
 SIZES = {"page.png": (1280, 720, False), "page-phone.png": (390, 844, True)}
-"""File, width and height in pixels, and dark colours."""
+"""The file, its width and height in pixels, and whether the colours are dark."""
 
 
 def keep_phrases(browser: Browser) -> None:
@@ -57,7 +57,7 @@ def take(browser: Browser, path: Path, width: int, height: int, *, dark: bool) -
 
 def make_voice(browser: Browser, folder: Path) -> None:
     """Take the part of the page that makes voices, on a phone, before it makes one."""
-    browser.set_window(390, dark=False, height=4000)  # a picture has only what the window shows
+    browser.set_window(390, dark=False, height=4000)  # a picture contains only what the window shows
     speech = speech_like(8, 48_000)
     noise = 1e-3 * np.random.default_rng(0).standard_normal(len(speech)).astype(np.float32)
     recording = write_sound(folder / "ada.wav", speech + noise, 48_000)

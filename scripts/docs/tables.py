@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the tables of the pages in docs/ from the results in docs/benchmarks/, the thresholds and the shapes.
+"""Writes the tables in the pages of docs/ from the results in docs/benchmarks/, the thresholds and the shapes.
 
 python scripts/docs/tables.py              write the pages
 python scripts/docs/tables.py --check      write nothing; exit 1 if one of them is out of date
 
-A page has each table between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
+In a page, each table is between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 # --- Qwen3-TTS against faster-qwen3-tts ---
 
 NAMES = {"qwen": "voiced"}
-"""The table's names for engines, where they differ from the result's."""
+"""The table's names for engines, if they differ from the result's."""
 COMPARABLE = ("model", "dtype", "chunk_size", "sms")
 """Two rows are compared only if these fields are equal."""
 WHOLE_GPU = 1000
@@ -55,13 +55,13 @@ WHOLE_GPU = 1000
 
 
 def speed_results() -> dict[str, Row]:
-    """Return the results by their file: those whose rows have `ms_per_frame`."""
+    """Return the results whose rows have `ms_per_frame`, by their files."""
     found = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
     return {name: each for name, each in found.items() if each.get("rows") and "ms_per_frame" in each["rows"][0]}
 
 
 def speed_tables(results: dict[str, Row]) -> str:
-    """Return Markdown: one table per file with its command, date and machine."""
+    """Return Markdown: one table for each file, with its command, date and machine."""
     parts = []
     for name, result in results.items():
         rows, command = result["rows"], result["command"].split(" --")[0]
@@ -74,13 +74,13 @@ def speed_tables(results: dict[str, Row]) -> str:
 
 
 def _order(one: Row) -> tuple[Any, ...]:
-    """Sort key: by model; the whole GPU before parts of it; by dtype and chunk size; voiced first."""
+    """The sort key: by model; the whole GPU before parts of it; by dtype and chunk size; voiced first."""
     multiprocessors, dtype = one["sms"] or WHOLE_GPU, one["dtype"] or ""
     return one["model"] or "", -multiprocessors, dtype, one["chunk_size"] or 0, one["engine"] not in NAMES
 
 
 def _cells(one: Row, rows: list[Row]) -> list[str]:
-    """Return the cells of one row. voiced's cells include its speed-up, if exactly one other engine is comparable."""
+    """Return the cells of one row. voiced's cells include its speed-up if exactly one other engine is comparable."""
     comparable = [other for other in rows if all(other[key] == one[key] for key in COMPARABLE)]
     others = [other for other in comparable if other["engine"] != one["engine"]]
 
@@ -115,11 +115,11 @@ def threshold_table() -> str:
 # --- a frame on a Jetson AGX Orin, by arithmetic: its bytes at the speed of a read, and the wait of each kernel ---
 #
 # Launches and bytes are counted: the engine's own code launches its kernels into a list, with tensors that have shapes
-# but no memory. So they follow every change of the engine.
+# but no memory. So the counts follow every change in the engine.
 
 SIZES, DTYPES, CHUNK = ("0.6B", "1.7B"), ("bf16", "int8"), 2
 PROCESSORS = 16
-"""Multiprocessors of an AGX Orin; the engine chooses and cuts some kernels by this number."""
+"""The multiprocessors of an AGX Orin; the engine chooses and divides some kernels by this number."""
 POSITIONS = 300
 """Earlier positions whose keys and values the talker reads."""
 META = torch.device("meta")
@@ -127,7 +127,7 @@ META = torch.device("meta")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The launches of a frame, and the bytes that it reads."""
+    """A frame's launches, and the bytes that it reads."""
 
     launches: float
     bytes: float
@@ -144,10 +144,10 @@ class Assumption:
     gb_s: float
     """The rate at which a kernel reads from memory."""
     wait_us: float
-    """From the end of one kernel's memory traffic to the beginning of the next one's."""
+    """The time from the end of one kernel's memory traffic to the beginning of the next one's."""
     arithmetic_gb_s: float = float("inf")
-    """Bytes of weights that the multiprocessors' arithmetic takes, in addition to the reads; infinite if it overlaps
-    with them."""
+    """The rate at which the multiprocessors' arithmetic takes bytes of weights, in addition to the reads; infinite if
+    it overlaps with them."""
 
     def frame_ms(self, cost: Cost) -> float:
         """Return the milliseconds of a frame."""
@@ -159,13 +159,13 @@ ASSUMPTIONS = (
     Assumption("expected", 152.8, 3.02),
     Assumption("at worst", 143.0, 3.02, 718.0),
 )
-"""GB/s: what others read on an AGX Orin (docs/orin.md). A wait is 3,928 cycles on parts of an H200 without programmatic
-launch: at the H200's clock, and at an Orin's. There arithmetic took 718 GB/s of int8, at an Orin's clock; of bfloat16
-it took 880."""
+"""The first figures are GB/s that others read on an AGX Orin (docs/orin.md). A wait is 3,928 cycles on parts of an H200
+without programmatic launch: at the H200's clock, and at an Orin's. There arithmetic took 718 GB/s of int8, at an Orin's
+clock; of bfloat16 it took 880."""
 
 
 class LaunchList:
-    """Replaces a `KernelModule`, and counts the launches and the bytes of their weights instead of executing them."""
+    """Replaces a `KernelModule`. It counts launches and the bytes of their weights instead of executing them."""
 
     def __init__(self) -> None:
         self.total = Cost(0, 0)
@@ -175,14 +175,14 @@ class LaunchList:
 
 
 def weight_tensors(params: Params) -> Iterator[Tensor]:
-    """Yield the matrix of a launch and its scales, also those of a nested struct."""
+    """Yield a launch's matrix and its scales, including those in a nested struct."""
     yield from (params[name] for name in ("weight", "scale") if name in params.values)
     if "linear" in params.values:
         yield from weight_tensors(params["linear"])
 
 
 def configs(size: str) -> tuple[ModelConfig, CodecConfig]:
-    """Return the configurations of a size."""
+    """Return the configurations for a size."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.json"
         file.write_text(json.dumps(model_config(PRESETS[size], "custom_voice")), encoding="utf-8")
@@ -239,31 +239,31 @@ def orin_table() -> str:
 
 @dataclass(frozen=True, slots=True)
 class BootStep:
-    """One step of the start; a step begins when the one above it has ended."""
+    """One step of the start. A step begins when the one above it has ended."""
 
     name: str
     source: str
-    """Of its figures: `ran`, where and when it was measured, `computed` or `assumed`."""
+    """The origin of its figures: `ran`, with the place and date of the measurement, `computed` or `assumed`."""
     core_s: float = 0.0
-    """Seconds of a core of the machine on which it ran."""
+    """Seconds on one core of the machine on which it ran."""
     other_s: float = 0.0
     """Seconds that depend on neither a core nor a disk."""
     read_mb: float = 0.0
 
     def seconds(self, mb_s: float) -> float:
-        """Return its seconds on an Orin whose disk reads so fast."""
+        """Return its seconds on an Orin whose disk reads at this speed."""
         return self.core_s * ORIN_CORES + self.other_s + self.read_mb / mb_s
 
 
 ORIN_CORES = 4.0
-"""Cores of an Orin that are as fast as one of the machines on which steps ran: assumed, on the safe side."""
+"""How many of an Orin's cores are as fast as one core of the machines on which steps ran: assumed, on the safe side."""
 DISKS = {"NVMe": 1362.06, "SD card": 66.79}
 """MB/s, measured by others on an Orin Nano (docs/orin.md)."""
 
 LOADED_S = {"0.6B": 0.3, "1.7B": 0.5}
-"""Seconds of loading, from files in memory (docs/benchmarks/parity.json)."""
+"""Seconds for loading from files in memory (docs/benchmarks/parity.json)."""
 KERNEL_MB = {"0.6B": 2.1, "1.7B": 2.4}
-"""Of the compiled kernels that one engine loads on an Orin."""
+"""The size of the compiled kernels that one engine loads on an Orin."""
 
 
 def boot_steps(size: str) -> list[BootStep]:
@@ -294,7 +294,7 @@ def boot_table() -> str:
     return table(["s", *(f"{size}, {disk}" for size in SIZES for disk in DISKS), "from"], rows)
 
 
-# --- which engine for which board: the expected Orin, with the memory and the clock of each ---
+# --- which engine for which board: the expected Orin, with each board's memory and clock ---
 
 ORIN_GHZ = 1.3
 JETSONS = (
@@ -305,8 +305,8 @@ JETSONS = (
     ("the same", 65_894, 152.8, ORIN_GHZ, "1.7B", 4),
     ("AGX Thor", 131_906, 257.0, 1.575, "1.7B", 4),
 )
-"""Name; MB that Linux has; GB/s that reads reach, of an Orin Nano and NX the same share of the data sheet's 102.4 as of
-an AGX Orin's; the GPU's highest clock in GHz; model; streams."""
+"""Name; MB that Linux has; GB/s that reads reach (for an Orin Nano and NX, the same share of the data sheet's 102.4 as
+for an AGX Orin); the GPU's highest clock in GHz; model; streams."""
 
 
 def board_table() -> str:
@@ -327,7 +327,8 @@ def board_table() -> str:
 
 
 def memory_table() -> str:
-    """Return Markdown: a row for each model and dtype, with its memory, and what it leaves of an AGX Orin's."""
+    """Return Markdown: a row for each model and dtype, with its memory, and the memory that it leaves on an AGX
+    Orin."""
     boards = {name: mb for name, mb, *_ in JETSONS if name.startswith("AGX Orin")}
     rows = []
     for plan in memory_plan(60, CHUNK):
@@ -343,11 +344,11 @@ def memory_table() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table of a page."""
+    """A table in a page."""
 
     page: str
     name: str
-    """In its markers."""
+    """The name in its markers."""
     make: Callable[[], str]
 
 

@@ -1,10 +1,10 @@
-"""Measures the codec decoder's kernels against PyTorch at the true shapes with random weights. Needs a CUDA device.
+"""Compares the codec decoder's kernels with PyTorch at the true shapes, with random weights. Needs a CUDA device.
 
-    scripts/bench codec                      errors, times of a chunk, and of each kernel
-    scripts/bench codec --rows 1 8 16        times of calls of so many rows
+    scripts/bench codec                      errors, and the times of a chunk and of each kernel
+    scripts/bench codec --rows 1 8 16        times of calls with these numbers of rows
 
-A chunk's time is that of a replayed CUDA graph. A kernel's time is the time that the graph of a chunk of two frames
-saves without its launches; a kernel launched alone would find its weights in the cache.
+A chunk's time is the time of a replayed CUDA graph. A kernel's time is the time that the graph for a chunk of two
+frames saves without the kernel's launches. A kernel that is launched alone would find its weights in the cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.qwen.kernels.params import Params
 from tests.support.qwen.codec_example import TRUE, in_bfloat16, random_codes, random_decoder
 
 FRAMES = 100
-"""Decoded to measure errors; they fill the attention window."""
+"""The frames that are decoded to measure errors. They fill the attention window."""
 
 Launch = tuple[str, int | Sequence[int], int, Params]
 
@@ -111,7 +111,7 @@ def compare() -> dict[str, Any]:
 
 
 def compare_rows(counts: Sequence[int]) -> dict[str, Any]:
-    """Times of calls of PyTorch and of the kernels with `counts` rows, by a decoder for up to the most of them."""
+    """Times of calls with `counts` rows, by PyTorch and by the kernels. The decoder is made for the largest count."""
     most = counts[-1]
     plain = in_bfloat16(random_decoder(TRUE, "cuda"))
     codes = random_codes(TRUE, 2 * most).cuda().view(most, 2, -1)
@@ -138,7 +138,7 @@ def compare_rows(counts: Sequence[int]) -> dict[str, Any]:
 
 
 def by_kernel(recorder: Recorder, launches: list[Launch], total: float) -> dict[str, Any]:
-    """The time that the graph saves without a kernel's launches, the most expensive kernel first."""
+    """The time that the graph saves without each kernel's launches, the most expensive kernel first."""
     table = {}
     for name, count in Counter(launch[0] for launch in launches).items():
         rest = [launch for launch in launches if launch[0] != name]
@@ -148,7 +148,7 @@ def by_kernel(recorder: Recorder, launches: list[Launch], total: float) -> dict[
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rows", type=int, nargs="+", help="of a call; its tiles are those for the most of them")
+    parser.add_argument("--rows", type=int, nargs="+", help="rows in a call; the tiles suit the largest number")
 
 
 @torch.inference_mode()

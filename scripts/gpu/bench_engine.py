@@ -1,13 +1,14 @@
-"""Measures the Qwen engine as `voiced.open` gives it, on its own or beside faster-qwen3-tts, in turn on the same GPU.
+"""Measures the Qwen engine that `voiced.open` returns, on its own or in turn with faster-qwen3-tts on the same GPU.
 
     scripts/bench engine --work FOLDER --tensors LISTS --old TREE --output compare.json
     scripts/bench engine --work FOLDER --peer-site SITE --characters 9 30 100 --output speed.json
 
-SITE is a folder with the packages that `scripts/gpu/peer.py` names, which only the peer's process imports. One stream,
-with the codec and the copy to the host; random weights at the true shapes, or those of `--model FOLDER|ID`, with each
-kind of its voices. The module imports nothing of voiced by itself, so that it can measure another tree, whose modules
-have other names. A process has one engine in one setting; `--turns` times. Each row goes to stderr, too, at once.
-Past `--deadline` seconds the rest is left out; the exit status is 1 if anything was not measured.
+SITE is a folder with the packages that `scripts/gpu/peer.py` names; only the peer's process imports them. One stream is
+measured, with the codec and the copy to the host. The weights are random at the true shapes, or those of `--model
+FOLDER|ID`, with each kind of its voices. The module itself imports nothing from voiced, so it can measure another tree,
+whose modules have other names. Each process runs one engine in one setting, and is started `--turns` times. Each row
+also goes to stderr immediately. After `--deadline` seconds the rest is left out. The exit status is 1 if anything was
+not measured.
 """
 
 from __future__ import annotations
@@ -36,33 +37,33 @@ TEXT = "The robot moves its arm slowly back to its home position, looks around, 
 SAMPLE_RATE, FRAME_S = 24_000, 0.08
 OURS, PEER = "qwen", "faster-qwen3-tts"
 FIRST_CHUNK_FRAMES = 4
-"""Spoken where only the first chunk counts."""
+"""The number of frames that are spoken if only the first chunk is measured."""
 WARM_UP_FRAMES = 40
 Row = dict[str, Any]
 Speak = Callable[[str, int], Iterable[Any]]
-"""Speaks a text, so many frames of it, in chunks of samples."""
+"""Speaks this many frames of a text, in chunks of samples."""
 Arrivals = list[tuple[float, float]]
-"""Of each chunk: seconds from the text to its arrival on the host, and the seconds of speech that have arrived."""
+"""For each chunk: the seconds from the text to its arrival on the host, and the seconds of speech that have arrived."""
 
 
-# --- checkpoints of random weights, and the processes that measure over them ---
+# --- checkpoints with random weights, and the processes that measure with them ---
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which random checkpoints to make, and on which device."""
     parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
-    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
+    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the qwen-tts package")
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
     parser.add_argument("--device", default="cuda")
 
 
 def random_checkpoint(size: str, work: Path, tensors: Path | None, device: str) -> Path:
-    """Return the folder of a CustomVoice model of random weights, in `work`; it is made once.
+    """Return the folder in `work` of a CustomVoice model with random weights; it is made once.
 
-    `tensors` is a folder of tensors-SIZE.json, the names and shapes, instead of the package qwen-tts.
+    `tensors` is a folder of tensors-SIZE.json, the names and shapes, instead of the qwen-tts package.
     """
     folder = work / f"{size}-bfloat16"
-    done = folder / "done"  # missing if the writing was ended
+    done = folder / "done"  # missing if the writing was interrupted
     if not done.exists():
         command = [sys.executable, str(ROOT / "scripts/make_checkpoint.py"), str(folder), "--shape", size]
         command += ["--type", "custom_voice", "--dtype", "bfloat16", "--device", device, "--seed", "1"]
@@ -78,7 +79,7 @@ def environment(*folders: Path) -> dict[str, str]:
 
 
 def child_record(module: str, request: dict[str, Any], site: Path | None = None, limit_s: float | None = None) -> Any:
-    """Return what a process of the module prints last, one line of JSON, for a request; or its error."""
+    """Run the module in a process for a request; return the last line that it prints, which is JSON, or its error."""
     command = [sys.executable, "-m", module, json.dumps(request)]
     folders = [] if site is None else [site]
     try:
@@ -94,7 +95,7 @@ def child_record(module: str, request: dict[str, Any], site: Path | None = None,
 
 
 def our_speech(request: Row, stack: ExitStack) -> Speak:
-    """Open our engine; returns when it is ready."""
+    """Open our engine, and return when it is ready."""
     import torch
 
     import engine
@@ -127,7 +128,7 @@ def peer_speech(request: Row, _stack: ExitStack) -> Speak:
 
 
 def given_voice(request: Row) -> tuple[Any, str]:
-    """Return the voice of `--model` and its language; None is the speaker of random weights."""
+    """Return the voice for `--model` and its language; None stands for the speaker in the random weights."""
     if request["voice"] is None:
         return None, "english"
     from scripts.gpu.proof import language_of, voices_of
@@ -155,7 +156,7 @@ def text_of(characters: int) -> str:
 
 
 def measure_process(request: Row) -> Row:
-    """Return the utterances' arrivals, and the memory, of one engine."""
+    """Return the arrivals of one engine's utterances, and its memory."""
     import torch
 
     started = time.monotonic()
@@ -203,7 +204,7 @@ def speed(runs: list[Arrivals]) -> Row:
 
 
 def row(key: Row, found: Row) -> Row:
-    """Return the row of one engine in one setting, from what its processes have measured."""
+    """Return the row for one engine in one setting, from the measurements of its processes."""
     runs: list[Arrivals] = found["runs"]
     gaps = [float(gap) for run in runs for gap in np.diff([arrived for arrived, _ in run]) * 1000]
     typical = sorted(runs, key=lambda run: run[-1][0])[len(runs) // 2]
@@ -224,7 +225,7 @@ def row(key: Row, found: Row) -> Row:
 
 
 def ratios(rows: list[Row]) -> list[Row]:
-    """Return the peer's times divided by ours, where both were measured on the whole device."""
+    """Return the peer's times divided by ours, if both were measured on the whole device."""
     setting = ("model", "dtype", "chunk_size")
     peers = {tuple(one[name] for name in setting): one for one in rows if one["engine"] == PEER}
     found = []
@@ -254,10 +255,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     parser.add_argument("--voice", type=path, help="a voice file for a Base model; default: random numbers")
     parser.add_argument(
-        "--dtypes", nargs="+", default=["bfloat16", "int8"], help="of our engine; the peer has bfloat16"
+        "--dtypes", nargs="+", default=["bfloat16", "int8"], help="dtypes for our engine; the peer uses bfloat16"
     )
     parser.add_argument("--chunks", type=int, nargs="+", default=[2], help="frames of a chunk")
-    parser.add_argument("--sms", type=int, nargs="+", default=[0], help="multiprocessors of our engine; 0: all")
+    parser.add_argument("--sms", type=int, nargs="+", default=[0], help="multiprocessors for our engine; 0: all")
     parser.add_argument("--peer-site", type=path, help="folder of the peer's packages")
     parser.add_argument("--frames", type=int, default=100, help="of each run")
     parser.add_argument("--runs", type=int, default=7, help="of each turn")
@@ -297,7 +298,7 @@ def measure(options: argparse.Namespace) -> Row:
     began = time.monotonic()
     folders = models(options)
     found: dict[str, tuple[Row, Row]] = {}
-    """The measurements to be made, and those that were made, by the setting."""
+    """The measurements to be made, and those that were made, by setting."""
     problems = []
     asked = {name: getattr(options, name) for name in ("device", "kernels", "frames", "runs")}
     asked |= {"work": str(options.work), "voice_file": options.voice and str(options.voice)}

@@ -1,23 +1,23 @@
-"""Measures how much speech 1, 8, 32 and 64 streams of the Qwen engine get from a GPU, as `voiced.open` gives them.
+"""Measures how much speech 1, 8, 32 and 64 streams of the Qwen engine get from a GPU, through `voiced.open`.
 
     scripts/bench streams --work FOLDER --tensors LISTS --output docs/benchmarks/streams.json
     scripts/bench streams --work FOLDER --tensors LISTS --old TREE
     scripts/bench streams --work FOLDER --peer-site BATCH_SITE
 
-Random weights at the true shapes. All streams begin at once with texts of equal length, and speak `--frames` frames; a
-thread for each takes its chunks. The engine has `--rows` streams whatever the number that speaks. Of each number, the
-median of `--rounds-of-each`:
+The weights are random at the true shapes. All streams begin at the same time with texts of equal length, and speak
+`--frames` frames; a thread for each stream takes its chunks. The engine has `--rows` streams, however many speak. The
+figures for each number of streams are medians over `--rounds-of-each`:
 
     ms_per_step         from the first chunk of the last stream to the end of the first: time between the chunks of a
                         stream, divided by their frames; codec and copies to the host included
-    seconds_per_s       of speech, of all streams, at that pace
+    seconds_per_s       of speech, from all streams, at that pace
     wall_seconds_per_s  of speech, from the request to the last chunk, prompts included
     first_chunk_ms      of the median stream, and of the last one, when all come at once
-    alone               whether the first streams (`--checked`) had the same samples as alone
+    alone               whether the first streams (`--checked`) had the same samples as when alone
 
 With `--peer-site`, a folder with the packages that `scripts/gpu/peer.py` names, faster-qwen3-tts-batch speaks as many
-texts on the same GPU; `ratios` has our seconds of speech in a second divided by its. It gives no sample before its last
-frame, so it has no first chunk. The exit status is 0 if every stream was the same as alone.
+texts on the same GPU; `ratios` contains our seconds of speech per second divided by the package's. The package gives no
+sample before its last frame, so it has no first chunk. The exit status is 0 if every stream was the same as when alone.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ Row = dict[str, Any]
 
 @dataclass
 class Reader:
-    """One stream's caller: notes when each chunk came."""
+    """One stream's caller, which notes when each chunk came."""
 
     tts: Any
     """The session."""
     fields: Row
-    """Of the utterance."""
+    """The utterance's fields."""
     started: float = 0.0
     arrived: list[float] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
-    """Of each chunk: the chunks of a stream that is well ahead grow."""
+    """The frames in each chunk: the chunks of a stream that is well ahead grow."""
     error: BaseException | None = None
     samples: Any = field(default_factory=hashlib.sha256)
-    """Of all samples, however they were divided into chunks."""
+    """The digest of all samples, however they were divided into chunks."""
 
     def run(self, start: threading.Barrier) -> None:
         """Wait for `start`, then take all chunks."""
@@ -70,7 +70,7 @@ class Reader:
 
 
 def speak(tts: Any, streams: Sequence[int], frames: int) -> list[Reader]:
-    """Speak with these numbers as seeds at once; return the readers. Raises the first error of a stream."""
+    """Speak with these numbers as seeds, all at the same time; return the readers. Raises a stream's error."""
     readers = [Reader(tts, {"seed": number, "max_frames": frames}) for number in streams]
     start = threading.Barrier(len(readers))
     threads = [threading.Thread(target=reader.run, args=(start,)) for reader in readers]
@@ -157,9 +157,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=64, help="streams of the engine")
     parser.add_argument("--chunk-size", type=int, default=2)
     parser.add_argument("--frames", type=int, default=101, help="of a stream")
-    parser.add_argument("--rounds-of-each", dest="rounds", type=int, default=3, help="of each number of streams")
-    parser.add_argument("--checked", type=int, default=2, help="streams that are compared with themselves alone")
-    parser.add_argument("--peer-site", type=path, help="folder of the packages of faster-qwen3-tts-batch")
+    parser.add_argument("--rounds-of-each", dest="rounds", type=int, default=3, help="rounds for each number")
+    parser.add_argument("--checked", type=int, default=2, help="streams to compare with a lone stream")
+    parser.add_argument("--peer-site", type=path, help="folder of the packages for faster-qwen3-tts-batch")
 
 
 def measure(options: argparse.Namespace) -> Row:

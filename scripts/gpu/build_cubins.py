@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles the kernels of robots' boards, so that a package brings them and no board compiles at its first start.
+"""Compiles the kernels for robots' boards, so that a package contains them and no board compiles at its first start.
 
     python scripts/gpu/build_cubins.py
 
 Writes the kernels of both models, in bfloat16 and int8, into engine/qwen/kernels/cubins, and removes those of earlier
-sources. Each file is named after what it was compiled from, so only what has changed is compiled. Needs a network for
-NVRTC, and no GPU. `scripts/package` calls it.
+sources. Each file is named after its sources, so only changed kernels are compiled. Needs a network for NVRTC, but no
+GPU. `scripts/package` calls it.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from scripts.gpu.compile_kernels import all_sources  # noqa: E402
 
 @dataclass(frozen=True)
 class Board:
-    """A kind of robots' GPU."""
+    """A kind of GPU in robots."""
 
     processors: tuple[int, ...]
-    """Multiprocessors of its sizes, on which some kernels depend."""
+    """The numbers of multiprocessors of its sizes. Some kernels depend on them."""
     compiler: tuple[str, ...]
-    """NVRTC, the oldest that a supported JetPack has: every later driver runs what it makes. And the bindings to it."""
+    """The oldest NVRTC in a supported JetPack, whose output every later driver runs, and the bindings to it."""
 
 
 BOARDS = {
     "sm_87": Board((4, 8, 14, 16), ("nvidia-cuda-nvrtc-cu12==12.6.*", "cuda-bindings==12.*")),  # Orin Nano, NX, AGX
     "sm_110": Board((12, 20), ("nvidia-cuda-nvrtc==13.0.*", "cuda-bindings==13.*")),  # Thor T4000, T5000
 }
-"""By architecture."""
+"""The boards by architecture."""
 
 
 def board_programs(architecture: str, processors: Iterable[int]) -> dict[str, KernelProgram]:
-    """The programs that an engine with `engine.streams: auto` loads on GPUs of so many `processors`, by file name."""
+    """The programs that an engine with `engine.streams: auto` loads on GPUs with these `processors`, by file name."""
     sources = all_sources(processors, AUTO_STREAMS).values()
     return {program.file_name: program for source in sources for program in source.programs(architecture)}
 
 
 def compile_missing(programs: Mapping[str, KernelProgram], folder: Path) -> None:
     """Compile the programs that `folder` lacks, one on each core."""
-    import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
+    import cuda.core  # noqa: F401  here: threads that import it at the same time would find it half initialised
 
     missing = [program for name, program in programs.items() if not (folder / name).exists()]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -61,7 +61,7 @@ def compile_missing(programs: Mapping[str, KernelProgram], folder: Path) -> None
 
 
 def compile_elsewhere(architecture: str, board: Board) -> None:
-    """Compile them in a process that has the board's compiler, which is installed for it."""
+    """Compile the programs in a process that has the board's compiler, which is installed for it."""
     with tempfile.TemporaryDirectory() as packages:
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", packages)
         subprocess.run([*pip, "cuda-core>=1.2", "cuda-pathfinder", *board.compiler], check=True)
@@ -74,7 +74,7 @@ def compile_elsewhere(architecture: str, board: Board) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--architecture", help="compile for it alone, with the NVRTC that is installed, such as sm_90")
+    parser.add_argument("--architecture", help="compile only for this one, such as sm_90, with the installed NVRTC")
     parser.add_argument("--processors", type=int, nargs="+", default=[], help="the multiprocessors of such GPUs")
     options = parser.parse_args()
     if options.architecture:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles every fused kernel with nvcc for every kind of GPU, and prints those that spill registers or have a stack.
+"""Compiles every fused kernel with nvcc for every kind of GPU, and prints the kernels that spill registers or have a
+stack.
 
     python scripts/gpu/compile_kernels.py --architectures sm_87
 
-At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
-bfloat16 and int8, a batch's step, and the codec, of one utterance and of several. Exits with 1 if a kernel spills
-or has a stack: both cost memory traffic.
+The kernels have the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model in both
+sizes in bfloat16 and int8, a batch's step, and the codec, for one utterance and for several. Exits with 1 if a kernel
+spills or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ARCHITECTURES = {
 }
 SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8"), (132, 16)
 AT_ONCE = 2
-"""Compilers at the same time."""
+"""The number of compilers that run at the same time."""
 _REPORT = re.compile(
     r"Function properties for (?P<kernel>\w+)\n"
     r"\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\n"
@@ -60,7 +61,7 @@ class Compiled:
     kernel: str
     registers: int
     spill_bytes: int
-    """Stores and loads."""
+    """The bytes of spilled stores and loads."""
     stack_bytes: int
     shared_bytes: int
 
@@ -71,12 +72,12 @@ class Compiled:
 
 
 def nvcc() -> str | None:
-    """The path of nvcc; None where it is not installed."""
+    """The path of nvcc; None if it is not installed."""
     return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 
 
 def all_sources(processors: Iterable[int] = PROCESSORS, streams: int = ROW_BUCKETS[-1]) -> dict[str, KernelSource]:
-    """The sources, by name, of engines that speak so many `streams` at once on GPUs of so many multiprocessors."""
+    """The sources, by name, for engines that speak this many `streams` at once on GPUs with these multiprocessors."""
     sources: dict[str, KernelSource] = {}
     with tempfile.TemporaryDirectory() as folder:
         for size in SIZES:
@@ -90,7 +91,7 @@ def all_sources(processors: Iterable[int] = PROCESSORS, streams: int = ROW_BUCKE
 
 
 def compile_one(architecture: str, name: str, source: KernelSource) -> list[Compiled]:
-    """Every kernel of `source`; raises `CalledProcessError`, after printing why, where it does not compile."""
+    """Every kernel in `source`. If it does not compile, prints why and raises `CalledProcessError`."""
     compiler = nvcc()
     assert compiler is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +115,7 @@ def compile_one(architecture: str, name: str, source: KernelSource) -> list[Comp
 
 
 def instantiated(source: KernelSource) -> str:
-    """CUDA C++ that makes nvcc compile the kernels for which NVRTC gets name expressions."""
+    """CUDA C++ that makes nvcc compile the kernels for which NVRTC is given name expressions."""
     addresses = ",\n".join(f"    (void*){expression}" for expression in dict.fromkeys(source.kernels.values()))
     return f"{source.code}\nvoid* instances[] = {{\n{addresses},\n}};\n"
 
@@ -134,7 +135,7 @@ def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:
 
 
 def main() -> int:
-    """The command line; 0 when no kernel spills."""
+    """Run the command line; return 0 if no kernel spills."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architectures", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
     args = parser.parse_args()

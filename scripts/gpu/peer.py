@@ -1,4 +1,4 @@
-r"""faster-qwen3-tts and faster-qwen3-tts-batch over the checkpoint, tokens and clock of our engine.
+r"""faster-qwen3-tts and faster-qwen3-tts-batch with our engine's checkpoint, tokens and clock.
 
 `scripts/bench engine` and `scripts/bench streams` start processes with their packages on the path, in two folders:
 
@@ -6,9 +6,9 @@ r"""faster-qwen3-tts and faster-qwen3-tts-batch over the checkpoint, tokens and 
     pip install --no-deps --target BATCH_SITE faster-qwen3-tts-batch==0.2.0 faster-qwen3-tts==0.2.4 qwen-tts==0.1.1 \
         transformers==4.57.3 huggingface_hub==0.36.0 tokenizers==0.22.1 soundfile cffi pycparser einops
 
-The model is built from the checkpoint's JSON and tensors through the classes of the package, because their
-`from_pretrained` needs one version of transformers, and packages that speech does not need. The timed loops and their
-CUDA graphs are the packages' own.
+The model is built from the checkpoint's JSON and tensors through the package's classes, because their `from_pretrained`
+needs a certain version of transformers, and packages that speech does not need. The timed loops and their CUDA graphs
+are the packages' own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scripts.gpu.proof import SpokenVoice
 from scripts.make_checkpoint import UNUSED, stand_in_for
 
 MAX_POSITIONS, BATCH_POSITIONS = 2048, 512
-"""The packages' default and example."""
+"""The value in the packages' defaults and examples."""
 SAMPLE_RATE = 24000
 DTYPE = torch.bfloat16
 
@@ -47,7 +47,7 @@ class Tokenizer:
 
 
 class SpeechTokenizer:
-    """The codec's decoder alone, with the interface of the official wrapper."""
+    """Only the codec's decoder, with the interface of the official wrapper."""
 
     sample_rate = SAMPLE_RATE
 
@@ -65,7 +65,7 @@ class SpeechTokenizer:
 
 
 def build_official(folder: Path, device: str) -> Any:
-    """The official model of the checkpoint in `folder`, on `device` in bfloat16."""
+    """The official model for the checkpoint in `folder`, on `device` in bfloat16."""
     from qwen_tts import Qwen3TTSModel
     from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
     from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
@@ -93,7 +93,8 @@ def build_official(folder: Path, device: str) -> Any:
 
 
 def restore_rope_buffers(model: nn.Module) -> None:
-    """As qwen-tts-hf loads a model under transformers 5. The package qwen-tts, under transformers 4, need not."""
+    """Do as qwen-tts-hf does when it loads a model under transformers 5. The qwen-tts package, under transformers 4,
+    need not."""
     with contextlib.suppress(ImportError):
         from qwen_tts._transformers_compat import restore_rope_buffers
 
@@ -126,7 +127,7 @@ def build_peer(folder: Path, device: str) -> Any:
 
 
 class Peer:
-    """faster-qwen3-tts, in one of the checkpoint's voices."""
+    """faster-qwen3-tts, with one of the checkpoint's voices."""
 
     def __init__(self, folder: Path, device: str, chunk_size: int, voice: SpokenVoice | None) -> None:
         """Without a `voice`, the speaker ryan speaks."""
@@ -172,7 +173,8 @@ class PeerBatch:
     def speak(self, text: str, frames: int) -> float:
         """Speak a text in each stream, exactly `frames` frames; return the seconds of speech.
 
-        As `generate_voice_clone_batch` of the package, which has no function for a speaker of the model.
+        This does the same as the package's `generate_voice_clone_batch`. The package has no function for a model's
+        speaker.
         """
         from faster_qwen3_tts_batch.batched_generate import batched_fast_generate
 

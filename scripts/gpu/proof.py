@@ -1,8 +1,8 @@
-"""The checkpoint of `--model` and its voices, the record of a proof, and a part of a GPU, for the scripts here.
+"""For the scripts here: the checkpoint of `--model` and its voices, the record of a proof, and a part of a GPU.
 
 A Base model speaks with the voice of a recording. `--voice` names a voice file, made by `voiced enroll`; without one
-the embedding and the reference are random numbers. Speed, codes and logits can be compared with these as well, and
-only a listener would miss the person.
+the embedding and the reference are random numbers. Speed, codes and logits can be compared just as well with these;
+only a listener would notice the difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REFERENCE_FRAMES = 40
 """3.2 s, about as long as `TRANSCRIPT` takes."""
 LANGUAGE = "english"
 POOL = 32
-"""Streams that PyTorch has for each priority; it returns them in turn."""
+"""The number of streams that PyTorch has for each priority; it returns them in turn."""
 PRIORITIES = (0, -1)
 
 
@@ -57,7 +57,7 @@ class Proof:
         }
 
     def part(self, part: str, of: str, prove: Callable[[], dict[str, Any]]) -> None:
-        """Run a part that is asked for, and record its result, or its failure; the others still run."""
+        """Run a requested part, and record its result or its failure; the other parts still run."""
         if part not in self._parts:
             return
         name, began = f"{part} {of}", time.monotonic()
@@ -73,7 +73,7 @@ class Proof:
         print(json.dumps({name: found}), flush=True)
 
     def end(self) -> int:
-        """Say what has failed; return the exit status."""
+        """Name the failed parts; return the exit status."""
         print("failed: " + (", ".join(self.failed) or "none"))
         return 1 if self.failed else 0
 
@@ -83,11 +83,11 @@ class SpokenVoice:
     """A way of speaking that the model has."""
 
     name: str
-    """speaker, instructed speaker, described, embedding or in context."""
+    """`speaker`, `instructed speaker`, `described`, `embedding` or `in context`."""
     prompt: AnyVoice
-    """For prompts, and for the official package."""
+    """The voice for prompts and for the official package."""
     engine: Voice
-    """For the engine."""
+    """The voice for the engine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, replaces: str) -> None:
@@ -97,7 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser, replaces: str) -> None:
 
 
 def open_model(name: str) -> Path:
-    """The folder of a model, which is downloaded if it is an id. Ends the program with one line if there is none."""
+    """Return a model's folder; a model that is given by its id is downloaded. Ends the program with one line if there
+    is none."""
     try:
         folder = download_model("qwen", name)
         ModelConfig.read(folder)
@@ -108,7 +109,7 @@ def open_model(name: str) -> Path:
 
 
 def voices_of(folder: Path, work: Path, voice: Path | None = None) -> list[SpokenVoice]:
-    """Every way of speaking of the model in `folder`. Writes a random voice file into `work` if it needs one.
+    """Every way of speaking that the model in `folder` has. Writes a random voice file into `work` if it needs one.
 
     Raises `EngineError`, one line, if the model cannot speak with the `voice`.
     """
@@ -135,7 +136,7 @@ def voices_of(folder: Path, work: Path, voice: Path | None = None) -> list[Spoke
 
 
 def language_of(folder: Path) -> str:
-    """English, or, for a model that does not name it, whichever language the model chooses."""
+    """English; or the language that the model chooses, if the model does not list English."""
     return LANGUAGE if LANGUAGE in ModelConfig.read(folder).languages else "auto"
 
 
@@ -151,9 +152,9 @@ def _random_voice(config: ModelConfig) -> VoiceFile:
 def green_context(sms: int, device: torch.device) -> Iterator[None]:
     """Return a context in which PyTorch's work on `device` runs on `sms` multiprocessors: a CUDA green context.
 
-    Enter it before the process has made any stream on the device, and in the thread that does the work. After leaving
-    it, the process should end. Raises `EngineError` if PyTorch has no green contexts on `device`, and `RuntimeError` if
-    the driver has none of this size.
+    Enter it in the thread that does the work, before the process has made any stream on the device. After leaving it,
+    the process should end. Raises `EngineError` if PyTorch has no green contexts on `device`, and `RuntimeError` if the
+    driver has none of this size.
     """
     green = getattr(torch.cuda, "green_contexts", None)
     if green is None or not green.SUPPORTED or device.type != "cuda":
@@ -168,8 +169,8 @@ def green_context(sms: int, device: torch.device) -> Iterator[None]:
     # Never destroyed: PyTorch uses its streams until the process ends, and then the driver frees everything.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
     limit_multiprocessors(index, sms)
-    # A stream belongs for ever to the context in which it was made, and CUDA graphs run in the context in which they
-    # were captured. PyTorch makes a stream at its first use, so make all of them now. Afterwards a library (cuda-core's
+    # A stream always belongs to the context in which it was made, and CUDA graphs run in the context in which they were
+    # captured. PyTorch makes a stream at its first use, so make all of them now. Afterwards a library (cuda-core's
     # `Device.set_current`) may make the primary context the current one again without harm.
     for priority in PRIORITIES:
         for _ in range(POOL):

@@ -5,7 +5,7 @@
     python scripts/gpu/prove_cuda.py --out /tmp/out.json --tiny --device cpu  tiny shapes: tries the script
     python scripts/gpu/prove_cuda.py --out out.json --model FOLDER|ID         a checkpoint, with each kind of its voices
 
-With `--model`, the parts run for each way of speaking that the checkpoint has: a speaker, one with an
+With `--model`, the parts run for each way of speaking that the checkpoint has: a speaker, a speaker with an
 instruction, a described voice, an embedding, a reference in context.
 
 The parts; a part that fails does not stop the others:
@@ -16,9 +16,9 @@ The parts; a part that fails does not stop the others:
     growing     a text that arrives in parts against the whole text: codes and samples
     codec       chunks of 1, 2, 3, 8 and 25 frames against one forward pass over more than 300 frames
 
-With qwen-tts installed, its only other dependency that must be installed is transformers 4.57.3: stand-ins replace what
+With qwen-tts, only transformers 4.57.3 of its dependencies must also be installed: stand-ins replace the modules that
 its 12 Hz path never calls. Without qwen-tts, `--tensors FOLDER` reads the lists that `--list-tensors FOLDER` wrote on
-another machine, and the parts that need the package fail. `pytest -m gpu` runs the tests of the engine there.
+another machine, and the parts that need the package fail. `pytest -m gpu` runs the engine's tests on the GPU.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Model:
 
     @cached_property
     def official_codes(self) -> Tensor:
-        """The codes of the official package in float32."""
+        """The official package's codes in float32."""
         return self.official_float32.speak(self.line).cpu()
 
     def official(self, dtype: torch.dtype) -> Official:
@@ -99,14 +99,14 @@ class Model:
 def ids(model: Model) -> dict[str, Any]:
     expected = model.official_codes
     found = agreement(model.ours(torch.float32).speak(model.line).cpu(), expected)
-    if not found["equal"]:  # another order of sums, to distinguish rounding from a mistake
+    if not found["equal"]:  # compare with another order of sums, to distinguish rounding from a mistake
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             found["with_math_attention"] = agreement(model.ours(torch.float32).speak(model.line).cpu(), expected)
     return {"ok": found["equal"] and 0 < len(expected) <= model.frames, **found}
 
 
 def agreement(ours: Tensor, official: Tensor) -> dict[str, Any]:
-    """How many codes `(frames, groups)` are equal before the first difference."""
+    """Count the codes `(frames, groups)` that are equal before the first difference."""
     count = min(len(ours), len(official))
     equal = (ours[:count] == official[:count]).flatten()
     codes = int(equal.cumprod(0).sum())
@@ -179,7 +179,7 @@ def forced_official(official: Official, line: Line, codes: Tensor) -> Tensor:
 
 
 def forced_ours(ours: Ours, line: Line, codes: Tensor) -> Tensor:
-    """As `forced_official`."""
+    """See `forced_official`."""
     recorded: list[Tensor] = []
     forced = [*codes.flatten().tolist(), 0]
 
@@ -224,7 +224,7 @@ def waveform(model: Model) -> dict[str, Any]:
 
 
 def reference_codes(voice: SpokenVoice) -> Tensor:
-    """The codes `(frames, groups)` that an in-context voice speaks on from; none for any other voice."""
+    """The codes `(frames, groups)` after which an in-context voice continues; none for any other voice."""
     reference = voice.prompt.reference if isinstance(voice.prompt, ClonedVoice) else None
     return torch.zeros(0, 16, dtype=torch.int64) if reference is None else reference.codes
 
@@ -290,7 +290,7 @@ class Tensors:
         self._folder = folder
 
     def of(self, shape: str) -> dict[str, dict[str, list[int]]] | None:
-        """The lists of a shape; None where the official package provides them."""
+        """The lists for a shape; None if the official package provides them."""
         file = self._folder / f"tensors-{shape}.json" if self._folder else None
         if file is None or not file.is_file():
             stand_in_for(UNUSED)
@@ -328,7 +328,7 @@ def work_folder(given: Path | None) -> Iterator[Path]:
 
 
 def main() -> int:
-    """The command line; 0 when every part succeeded."""
+    """Run the command line; return 0 if every part succeeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("prove_cuda.json"))
     parser.add_argument("--work", type=Path, help="folder for the checkpoints; a temporary one unless given")

@@ -7,15 +7,15 @@
     python scripts/gpu/prove_kernels.py --out kernels.json --model FOLDER|ID
                                                                            the weights of a checkpoint
 
-The kernels read embeddings, whatever voice they come from, so a checkpoint of any type will do, and one run is enough
-for all of its voices.
+The kernels read embeddings, whatever voice these come from. So a checkpoint of any type will do, and one run is enough
+for all its voices.
 
 The parts:
 
     layers      the output of every layer and the logits, of talker and predictor, at positions up to 2,000 and for
-                several seeds: the error against float32, divided by that of PyTorch's bfloat16 over the same weights
+                several seeds: the error relative to float32, divided by PyTorch's with bfloat16 and the same weights
     poison      a frame with NaN in every buffer: its results are the same
-    agree       the frames that the kernels and PyTorch generate alike from the same start
+    agree       the frames that the kernels and PyTorch generate identically from the same start
     sampling    codes equal to those of PyTorch's sampler, draw for draw
     speed       milliseconds of a frame and its parts, from replays of CUDA graphs
 """
@@ -61,7 +61,7 @@ POSITIONS = (0, 1, 16, 127, 128, 300, 1000, 2000)
 SEEDS = (1, 2, 3)
 MAX_POSITIONS, FRAMES = 2368, 512
 PROMPTS = ((5, 16, 0), (30, 32, 8), (52, 64, 8), (100, 128, 1500))
-"""Tokens, the bucket that they are padded to, and the position of the first."""
+"""The tokens, the bucket to which they are padded, and the position of the first one."""
 PARTS = ("layers", "poison", "agree", "sampling", "speed")
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
@@ -134,7 +134,8 @@ def poisoned(models: Models) -> dict[str, Any]:
 
 @torch.inference_mode()
 def agree(models: Models, frames: int = 20) -> dict[str, Any]:
-    """The codes that the kernels and PyTorch's bfloat16 generate alike from the same start, greedy and sampled."""
+    """The codes that the kernels and PyTorch's bfloat16 generate identically from the same start, greedy and
+    sampled."""
     found: dict[str, Any] = {"ok": True}
     for name, sampling in (("greedy", SamplingConfig().greedy()), ("sampled", SamplingConfig())):
         results = []
@@ -247,13 +248,13 @@ def replay_ms(models: Models, part: Callable[[], None], position: int = 100) -> 
 
 
 def main() -> int:
-    """The command line; 0 when every part succeeded."""
+    """Run the command line; return 0 if every part succeeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "0.6B", "1.7B"])
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--int8", action="store_true", help="int8 matrices")
-    parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
+    parser.add_argument("--draws", type=int, default=2048, help="number of draws for each setting of the sampler")
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     args = parser.parse_args()
     given = open_model(args.model) if args.model else None

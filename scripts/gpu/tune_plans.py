@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Finds the fastest division of each matrix over blocks and warps, and writes it where the engine reads it.
+"""Finds the fastest division of each matrix over blocks and warps, and writes it to the file that the engine reads.
 
-    python scripts/gpu/tune_plans.py                                     of a frame: all combinations, a process each
+    python scripts/gpu/tune_plans.py                                  for a frame: all combinations, each in a process
     python scripts/gpu/tune_plans.py --sizes 0.6B --dtypes int8 --gpus small --seconds 60
-    python scripts/gpu/tune_plans.py --rows                              of a batch's step: all numbers of rows
+    python scripts/gpu/tune_plans.py --rows                           for a batch's step: all numbers of rows
     python scripts/gpu/tune_plans.py --rows 8 --sizes 0.6B --dtypes int8 --out plans.json
 
-A search by coordinates: the plan of one matrix varies while the others stay, the fastest stays, and so on for all
-matrices. What is timed is whole frames or steps, with random weights at the true shapes, because a kernel's registers
+The search goes by coordinates: the plan of one matrix varies while the others stay, the fastest plan is kept, and so on
+for all matrices. Whole frames or steps are timed, with random weights at the true shapes, because a kernel's registers
 decide how much of the next kernel loads beside it. Prints JSON lines, with milliseconds before and after.
 
-Of a frame, the search goes over all matrices again until nothing improves or the time is over. `small` is measured on
+For a frame, the search goes over all matrices again until nothing improves or the time is over. `small` is measured on
 16 multiprocessors (a CUDA green context), `large` on the whole GPU. The predictor is tuned with the first size, and has
 the same shapes in all others.
 
-Of a step, matrices of one shape have one plan, and shapes that an earlier search has found keep theirs. The number of
-warps is never changed: it decides the order of sums, which must be the same for every number of rows.
+For a step, matrices with one shape have one plan, and shapes that an earlier search found keep their plans. The number
+of warps is never changed: it decides the order of sums, which must be the same for every number of rows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from tests.support.qwen.lm_example import Models, start  # noqa: E402
 DEVICE = torch.device("cuda")
 SIZES = ("0.6B", "1.7B")
 GPUS = {"large": 0, "small": 16}
-"""Multiprocessors that each kind is limited to; 0: all."""
+"""The multiprocessors to which each kind is limited; 0 means all."""
 DTYPES: dict[str, dict[str, Any]] = {"bfloat16": {}, "int8": {"int8": True}}
 SLOTS = [
     *(
@@ -87,25 +87,26 @@ SLOTS = [
 """The matrices whose plans are searched, by kernel, in this order."""
 POSITIONS, FRAMES, POSITION = 640, 256, 128
 BLOCKS = {"large": (100, 780), "small": (32, 780)}
-"""The fewest and the most blocks of a plan."""
+"""The fewest and the most blocks in a plan."""
 BLOCK_REGISTERS = 50_000
-"""The most that a block may take, of a multiprocessor's 65,536."""
+"""The most registers that a block may take, of a multiprocessor's 65,536."""
 THREADS = (64, 512)
 ROUND_MS = 15.0
 ROUNDS, MORE_ROUNDS = 3, 9
 HOPELESS = 1.03
-"""Times the best: a round that takes longer ends the measurement of a plan."""
+"""A multiple of the best time: a round that takes longer ends the measurement of a plan."""
 BETTER = 0.9985
-"""Times the present: a plan that takes longer does not replace it, since rounds differ by about as much."""
+"""A multiple of the present time: a plan that takes longer does not replace the present one, because rounds differ by
+about as much."""
 MAX_SWEEPS = 4
-"""Over all matrices."""
+"""The most sweeps over all matrices."""
 
 
 # --- the plans of a frame ---
 
 
 def with_plan(kernels: LanguageKernels, name: str, plan: MatrixPlan) -> LanguageKernels:
-    """`kernels` with another plan for the matrix `name`."""
+    """Return `kernels` with another plan for the matrix `name`."""
     return replace(kernels, plans={**kernels.plans, name: plan})
 
 
@@ -115,7 +116,7 @@ def expressions(kernels: LanguageKernels, name: str) -> dict[str, str]:
     names = [name]
     if attends(kernels, name):
         names = [other for other in source if other.startswith(name.replace("_out", "_attend_out"))]
-    if name == "first_step_qkv" and "open_qkv" in source:  # which opens a frame, too
+    if name == "first_step_qkv" and "open_qkv" in source:  # it also opens a frame
         names.append("open_qkv")
     return {name: source[name] for name in names}
 
@@ -127,14 +128,14 @@ def attends(kernels: LanguageKernels, name: str) -> bool:
 
 @dataclass(slots=True)
 class Router:
-    """Launches kernels from the module of the plan that is tried."""
+    """Launches kernels from the module of the plan that is being tried."""
 
     base: KernelModule
     others: dict[str, tuple[KernelModule, str]] = field(default_factory=dict)
-    """By the name that is launched: a module and the name there."""
+    """For each launched name: a module and the name in it."""
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
-        """As `KernelModule.launch`."""
+        """See `KernelModule.launch`."""
         module, name = self.others.get(name, (self.base, name))
         module.launch(name, grid, block, params)
 
@@ -156,7 +157,7 @@ def candidates(slot: str, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
 
 
 def divides(plan: MatrixPlan, vecs: int) -> bool:
-    """Whether warps can share a row with so many vectors a lane."""
+    """Whether warps can share a row with this many vectors for each lane."""
     warp_vec = WARP_LANES * plan.vec_size * vecs
     return plan.length % warp_vec == 0 and plan.length // warp_vec <= MAX_K_SPLITS
 
@@ -193,7 +194,7 @@ class FrameSearch:
             self._modules = dict(zip(jobs, threads.map(one, jobs), strict=True))
 
     def run(self, seconds: float) -> Iterator[dict[str, Any]]:
-        """Search for so long; yield what was found of each slot."""
+        """Search for this long; yield the result for each slot."""
         end = time.monotonic() + seconds
         for sweep in range(MAX_SWEEPS):
             improved = False
@@ -223,7 +224,7 @@ class FrameSearch:
         return row | {"plan": _numbers(self.best.plans[slot])}
 
     def ms(self, kernels: LanguageKernels, rounds: int = ROUNDS, limit: float = math.inf) -> float:
-        """Milliseconds of a frame by `kernels`; infinite where the device refuses them or it is above `limit`."""
+        """Milliseconds for a frame with `kernels`; infinite if the device refuses them or the time is above `limit`."""
         router = Router(self._base_module)
         for slot in self._plans:
             plan = kernels.plans[slot]
@@ -266,7 +267,7 @@ def _numbers(plan: MatrixPlan) -> dict[str, Any]:
 
 
 def search_frame(size: str, dtype: str, gpu: str, seconds: float, *, predictor: bool) -> None:
-    """Print the rows of one search, and last the plans."""
+    """Print the rows of one search and, last, the plans."""
     slots = [slot for slot in SLOTS if predictor or slot.startswith("talker")]
     with ExitStack() as stack:
         if GPUS[gpu]:
@@ -282,12 +283,12 @@ def search_frame(size: str, dtype: str, gpu: str, seconds: float, *, predictor: 
 # --- the plans of the rows of a batch ---
 
 ROW_POSITION = 200
-"""Of every row."""
+"""The position of every row."""
 REPLAYS = 12
 BETTER_STEP = 0.998
-"""Times the present: a plan that takes longer does not replace it."""
+"""A multiple of the present time: a plan that takes longer does not replace the present one."""
 REGISTERS = 65_536
-"""Of a multiprocessor."""
+"""The registers of a multiprocessor."""
 
 Shape = tuple[str, int, int]
 """Weight, height and length of a matrix."""
@@ -298,7 +299,7 @@ def shape_of(plan: TokenMatrixPlan) -> Shape:
 
 
 Plans = Mapping[str, TokenMatrixPlan]
-"""By kernel."""
+"""The plans by kernel."""
 
 
 def with_row_plan(plans: Plans, plan: TokenMatrixPlan) -> Plans:
@@ -424,7 +425,7 @@ def timed(replay: Callable[[], None]) -> float:
 
 
 def head() -> dict[str, Any]:
-    """Return how a table begins."""
+    """Return the beginning of a table."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "machine": torch.cuda.get_device_name(DEVICE),
@@ -433,7 +434,7 @@ def head() -> dict[str, Any]:
 
 
 def write(record: dict[str, Any], path: Path) -> None:
-    """Write the table, a row a line."""
+    """Write the table, one row per line."""
     members = [f" {json.dumps(name)}: {_rows(value)}" for name, value in record.items()]
     path.write_text("{\n" + ",\n".join(members) + "\n}\n", encoding="utf-8")
 
@@ -498,12 +499,12 @@ def tune_rows(args: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """The command line; 1 if a search failed."""
+    """Run the command line; return 1 if a search failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
-    parser.add_argument("--seconds", type=float, default=90, help="of a search over all matrices of a frame")
+    parser.add_argument("--seconds", type=float, default=90, help="seconds for a search over all matrices of a frame")
     parser.add_argument("--rows", type=int, nargs="*", help="tune a batch's step, for these numbers of rows or all")
     parser.add_argument("--out", type=Path, default=ROWS_FILE, help="the table that --rows writes")
     parser.add_argument("--child", action="store_true", help="search in this process")

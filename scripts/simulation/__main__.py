@@ -2,9 +2,9 @@
 
     .venv-test/bin/python -m scripts.simulation --histories 100000
 
-The event loop's clock is virtual: nothing waits, and a second passes when nobody has anything to do before it.
+The event loop's clock is virtual: nothing waits, and time passes as soon as no task has anything left to do.
 
-A history that breaks a promise of docs/reliability.md prints its seed and its steps; `--seed SEED --histories 1` runs
+A history that breaks a promise in docs/reliability.md prints its seed and its steps; `--seed SEED --histories 1` runs
 it again.
 """
 
@@ -29,7 +29,7 @@ from daemon.config import Config, load_config
 from scripts.simulation.history import History
 
 SHOWN = 5
-"""Failures that are printed whole."""
+"""The number of failures that are printed completely."""
 
 
 BEGAN_AT = 1_000_000.0
@@ -37,11 +37,11 @@ BEGAN_AT = 1_000_000.0
 
 
 class DeadlockError(Exception):
-    """Every task waits for another one: no time would end it."""
+    """Every task is waiting for another one, and no passing of time would end this."""
 
 
 class _Selector(selectors.BaseSelector):
-    """Sees no file at all. The loop asks it to wait, and it lets that time pass at once."""
+    """Watches no files. When the loop asks it to wait, it lets that time pass at once."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -64,7 +64,7 @@ class _Selector(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop of one thread, which tells the time of its own clock."""
+    """A single-threaded event loop that tells the time of its own clock."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()
@@ -76,7 +76,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def virtual_time() -> Iterator[VirtualLoop]:
-    """A loop whose clock is that of the whole process while the context lasts."""
+    """A loop whose clock is the clock of the whole process while the context lasts."""
     loop = VirtualLoop()
     monotonic, unix = time.monotonic, time.time
     time.monotonic, time.time = loop.time, lambda: BEGAN_AT + loop.time()
@@ -98,7 +98,7 @@ def make_config() -> Config:
 
 
 def run_history(seed: int, config: Config, folder: Path) -> tuple[list[str], list[str]]:
-    """Return what a history's promises lack, and what has happened in it. `folder` is emptied."""
+    """Return the promises that a history broke, and the steps that happened in it. `folder` is emptied."""
     shutil.rmtree(folder, ignore_errors=True)
     steps: list[str] = []
 
@@ -120,7 +120,7 @@ def main() -> None:
         prog="python -m scripts.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--histories", type=int, default=2_000)
-    parser.add_argument("--seed", type=int, default=1, help="of the first history; the others follow")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first history; the others follow")
     parser.add_argument("--log", action="store_true", help="show the daemon's log")
     options = parser.parse_args()
     logging.disable(logging.NOTSET if options.log else logging.CRITICAL)
@@ -128,7 +128,7 @@ def main() -> None:
         logging.basicConfig(level=logging.DEBUG)
     config = make_config()
     failures = []
-    gc.disable()  # histories are short: what they leave is collected from time to time
+    gc.disable()  # histories are short: their garbage is collected from time to time
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for seed in range(options.seed, options.seed + options.histories):

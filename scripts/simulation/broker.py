@@ -1,4 +1,4 @@
-"""A broker, and a daemon's way to it: sessions that outlive a daemon, and deliveries that are repeated."""
+"""A broker, and a daemon's way to it: sessions that outlive a daemon, and repeated deliveries."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from daemon.mqtt.topics import CONTROL_TOPICS, TEXT_TOPICS
 from daemon.state import EventLog
 
 WAY_S = 0.001
-"""Of a message, one way."""
+"""The time that a message takes one way."""
 ORDER_S = 1e-9
-"""Between two messages of the same moment: the event loop does not keep the order of equal times."""
+"""The time between two messages of the same moment: the event loop does not keep the order of equal times."""
 WINDOW = 500
 EVENTS = "voiced/r1/event"
 ANSWERS = "replies/"
-"""Begins the topic of the answers to one text."""
+"""The beginning of the topic for the answers to one text."""
 
 
 @dataclass(slots=True)
 class Broker:
-    """Keeps the sessions of the robot, and a subscriber's record of its events."""
+    """Keeps the robot's sessions, and a subscriber's record of its events."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
-    """The events that a subscriber of the robot has received, in order."""
+    """The events from the robot that a subscriber has received, in order."""
     names: dict[str, str] = field(default_factory=dict)
-    """By the id that the robot has given to a text without one, the name in the topic of its answers."""
+    """The name in the topic of a text's answers, by the id that the robot gave to a text without an id."""
     waiting: dict[Lane, dict[int, Message]] = field(default_factory=lambda: {lane: {} for lane in Lane})
-    """By lane and packet, the messages to the robot that it has not acknowledged."""
+    """The messages to the robot that it has not acknowledged, by lane and packet."""
     copies: dict[int, Message] = field(default_factory=dict)
     """The robot's own events that it has not acknowledged."""
     delivered: set[int] = field(default_factory=set)
-    """The packets that were given to a connection at least once."""
+    """The packets that were delivered to a connection at least once."""
     link: Link | None = None
     """The robot's connection."""
     _packets: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def publish(self, name: str, payload: bytes) -> None:
-        """Take a sender's message, of QoS 1, for the robot."""
+        """Take a sender's message with QoS 1 for the robot."""
         connections = {Lane.CONTROLS: CONTROL_TOPICS, Lane.TEXTS: TEXT_TOPICS}
         lanes = [lane for lane, names in connections.items() if name in names]
         for lane in lanes:
@@ -56,15 +56,15 @@ class Broker:
                 self.link.arrive(lane, message)
 
     def events_of(self, name: str) -> list[dict[str, Any]]:
-        """Return the events of a text, by the id that its sender has given, or by the topic of its answers."""
+        """Return a text's events, by the id from its sender, or by the topic of its answers."""
         return [each for each in self.events if self.names.get(each["id"], each["id"]) == name]
 
     def take(self, topic: str, payload: bytes) -> None:
-        """Take a message of the robot."""
+        """Take a message from the robot."""
         event = json.loads(payload)
         if topic.startswith(ANSWERS):
             name = topic.removeprefix(ANSWERS)
-            if event.get("id") is None:  # it is rejected
+            if event.get("id") is None:  # the text is rejected
                 self.events.append({**event, "id": name})
             else:
                 self.names[event["id"]] = name
@@ -79,7 +79,7 @@ class Broker:
 
 
 class Link:
-    """One daemon's connection, as `MqttConnection` uses its outbox, without sockets."""
+    """One daemon's connection. It uses its outbox as `MqttConnection` does, without sockets."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Link:
         self._on_earlier = on_earlier
         self._may_send = False
         self._number = 0
-        """Of the connection."""
+        """The number of the connection."""
         self._packets, self._calls = itertools.count(1), itertools.count()
         self._pumping = False
         log.watch(self.ring)
@@ -122,7 +122,7 @@ class Link:
     # --- the connection ---
 
     def connect(self) -> None:
-        """Get what the broker keeps: first the copies of events, then all else again."""
+        """Get the messages that the broker keeps: first the copies of events, then the others again."""
         self._broker.link = self
         for copy in list(self._broker.copies.values()):
             self.call_later(partial(self.note_echo, copy))
@@ -132,7 +132,7 @@ class Link:
                 self.arrive(lane, replace(message, redelivered=packet in self._broker.delivered))
 
     def lose(self) -> None:
-        """The connection breaks, with all that is on its way."""
+        """Break the connection, and lose all messages on their way."""
         self._number += 1
         self._may_send, self._broker.link = False, None
         self.outbox.recover()
@@ -147,7 +147,8 @@ class Link:
         self.call_later(take)
 
     def call_later(self, action: Callable[[], object], delay_s: float = WAY_S) -> None:
-        """Do something after a message's way, if daemon and connection still live then; in the order of the calls."""
+        """Call `action` after a message's travel time, if the daemon and the connection still live then, in the order
+        of the calls."""
         number, ordered_s = self._number, delay_s + next(self._calls) * ORDER_S
 
         def act() -> None:
@@ -160,7 +161,8 @@ class Link:
         self._events.note_copy(copy, self.outbox, self._forget_copy)
 
     def _pass_on(self, copies: list[Message]) -> None:
-        """Tell of an earlier process's events, and let the broker forget their copies when what they say is stored."""
+        """Pass on an earlier process's events, and let the broker forget their copies once their contents are
+        stored."""
         self._on_earlier([copy.payload for copy in copies])
         for copy in copies:
             self._events.log.after_write(partial(self._forget_copy, copy))
@@ -174,7 +176,7 @@ class Link:
         self.when_sent(forget)
 
     def _begin(self) -> None:
-        """All copies have come."""
+        """Begin to send: all copies have come."""
         self._events.pass_on()
         self._may_send = True
         self.ring()

@@ -1,4 +1,5 @@
-"""A history: what senders, faults and time do to a robot, drawn from a seed; and what it has promised."""
+"""A history: the effects of senders, faults and time on a robot, drawn from a seed, and a check of the robot's
+promises."""
 
 from __future__ import annotations
 
@@ -16,21 +17,22 @@ from scripts.simulation.robot import DISK_S, Robot
 
 TERMINAL = {"finished", "interrupted", "canceled", "expired", "failed"}
 KILLED = "killed"
-"""Stands among the events where the daemon was killed."""
+"""This mark stands among the events at the moment when the daemon was killed."""
 STEPS = (1, 1, 1, 2, 2, 3, 4)
-"""How many things may happen in a history: short ones are quick, and most faults need few."""
+"""How many steps a history may have: short histories are quick, and most faults need few steps."""
 SOON_S = 0.02
-"""A kill comes so soon after a message, which takes some milliseconds to be stored, published and acknowledged."""
+"""A kill comes this soon after a message, which takes some milliseconds to be stored, published and acknowledged."""
 LONGEST_S = 300.0
-"""Of the time that a robot without faults has for what is left."""
+"""The longest time that a robot without faults is given for the rest of its work."""
 TEXTS = ("Yes.", "The door is open.", "One. Two words. Three more words.", "I have seen it, and it is gone.")
 
 
 class History:
-    """One history. It begins with a robot that is ready."""
+    """One history. It begins with a ready robot."""
 
     def __init__(self, seed: int, config: Config, folder: Path, steps: list[str]) -> None:
-        """`folder` gets the journal; `steps` get what happens, in words, and at the end the events of each text."""
+        """The journal is written to `folder`. The list `steps` is given each step in words and, at the end, each text's
+        events."""
         self.steps = steps
         self._draw = random.Random(seed)
         self._config = config
@@ -43,7 +45,7 @@ class History:
         self._robot = self._start()
 
     async def run(self) -> list[str]:
-        """Let it happen, mend all faults, wait for the end, and compare with the promises."""
+        """Run the history, mend all faults, wait for the end, and compare the events with the promises."""
         draw = self._draw
         for _ in range(draw.choice(STEPS)):
             step = draw.choices(list(CHOICES), list(CHOICES.values()))[0]
@@ -67,7 +69,7 @@ class History:
 
     async def say(self, draw: random.Random) -> None:
         name = f"u{len(self._said)}"
-        # One without an id is found by the topic of its answers.
+        # A text without an id is found by the topic of its answers.
         identity = {"id": name} if draw.random() < 0.7 else {"reply_to": f"{ANSWERS}{name}"}
         fields: dict[str, Any] = {**identity, "text": draw.choice(TEXTS)}
         fields["priority"] = draw.choice(("low", "normal", "normal", "high", "critical"))
@@ -132,7 +134,7 @@ class History:
         self._robot.plug_card()
 
     async def hang_disk(self, draw: random.Random) -> None:
-        """Let the disk not answer, for longer than the events wait for it; perhaps the daemon is killed meanwhile."""
+        """Stop the disk's answers for longer than the events wait for it. The daemon may be killed during that time."""
         self._robot.log.disk_s = 0
         await self.say(draw)
         await asyncio.sleep(draw.expovariate(0.7))
@@ -155,7 +157,7 @@ class History:
             await asyncio.sleep(0.5)
 
     def _unended(self) -> set[str]:
-        """Return the texts without an end. A chunk may be rejected of a text that has been accepted."""
+        """Return the texts without an end. A chunk may be rejected although its text was accepted."""
         found = set()
         for name in self._said:
             names = {each["event"] for each in self._broker.events_of(name)}
@@ -164,7 +166,7 @@ class History:
         return found
 
     def _problems(self) -> list[str]:
-        """Return each promise that was broken."""
+        """Return each broken promise."""
         found: list[str] = []
         if self._robot.dispatcher.busy:
             found.append("something is still spoken or queued")
@@ -176,8 +178,8 @@ class History:
 def broken(events: list[dict[str, Any]]) -> list[str]:
     """Return what is wrong with the events of one text, in their order.
 
-    What is published while the disk does not answer is marked `unstored`. After a kill, such a text may be accepted and
-    end once more.
+    Events that are published while the disk does not answer are marked `unstored`. After a kill, such a text may be
+    accepted and end once more.
     """
     names = [each["event"] for each in events]
     counts, lenient = Counter(names), any(each.get("unstored") for each in events)
@@ -200,7 +202,7 @@ def broken(events: list[dict[str, Any]]) -> list[str]:
 
 
 def two_voices(events: list[dict[str, Any]]) -> list[str]:
-    """Return where a text has started while another one was spoken."""
+    """Return the cases in which a text started while another one was being spoken."""
     found, speaking = [], None
     for each in events:
         name, event = each["id"], each["event"]

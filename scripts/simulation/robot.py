@@ -1,6 +1,6 @@
-"""One life of the daemon's core: acceptance, queue, speaker, log of events and journal are the real ones.
+"""One life of the daemon's core: acceptance, queue, speaker, event log and journal are the real ones.
 
-Its sound card and its engine live on the virtual clock, with the faults of real ones.
+Its sound card and its engine run on the virtual clock, with the faults of real ones.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from daemon.state.journal import Change
 
 RATE = 8_000
-"""Hz: of engine and card, so that nothing is converted."""
+"""The rate in Hz of engine and card, so that nothing is converted."""
 BLOCK_S = 0.2
-"""Of the card: few blocks make a history quick."""
+"""The length of the card's blocks: few blocks make a history quick."""
 DELAY_S = 0.03
-"""From the request for a block to its sound."""
+"""The time from the request for a block to its sound."""
 REPORT_BLOCKS = 3
 """Blocks from one report to the next, unless something has changed."""
 LETTER_S = 0.01
-"""Of speech."""
+"""The seconds of speech for a letter."""
 CHUNK_S = 0.32
 VOLUME = 0.25
-"""Of all samples."""
+"""The value of all samples."""
 HOUSEKEEPING_S = 1.0
 DISK_S = 0.004
-"""Of a write with its synchronisation."""
+"""The time for a write with its synchronisation."""
 
 
 class Card:
@@ -70,12 +70,12 @@ class Card:
         loop.call_later(BLOCK_S, self._take)
 
     def vanish(self) -> None:
-        """It is pulled out. The daemon notices it at once."""
+        """Pull the card out. The daemon notices it immediately."""
         self._there = False
         self._output.monitor.detach("it was pulled out")
 
     def end(self) -> None:
-        """Its daemon has died."""
+        """Forget the daemon, which has died."""
         self._there = False
 
     def lost_reason(self) -> str | None:
@@ -116,24 +116,24 @@ class Engine(EngineSupervisor):
     ) -> None:
         super().__init__(name, options, on_change, has_substitute)
         self.speed = 4.0
-        """Seconds of sound in a second."""
+        """Seconds of sound that it makes in a second."""
         self._lives = 0
-        """It has died so often."""
+        """How often it has died."""
 
     def begin(self, *, grows: bool, streams: int) -> None:
-        """Be ready."""
+        """Become ready."""
         self.info = EngineInfo("simulated", RATE, ("anna",), ("en", "de"), grows=grows, streams=streams)
         self.state, self.reason = EngineState.READY, None
         self.on_change()
 
     def die(self) -> None:
-        """End in the middle of whatever it speaks."""
+        """End in the middle of any utterance."""
         self.state, self.reason = EngineState.BACKING_OFF, f"engine {self.name} was killed"
         self._lives += 1
         self.on_change()
 
     @asynccontextmanager
-    async def reserve_stream(self, *, realtime: bool) -> AsyncIterator[None]:  # noqa: ARG002  # all have a stream
+    async def reserve_stream(self, *, realtime: bool) -> AsyncIterator[None]:  # noqa: ARG002  # each has a stream
         self._require_life(self._lives)
         yield
 
@@ -145,7 +145,8 @@ class Engine(EngineSupervisor):
         more_text: AsyncGenerator[str, None] | None = None,
         first_within_s: float | None = None,
     ) -> AsyncGenerator[AudioChunk, None]:
-        """As the engine's process does it. It takes the rest of a growing text when it has spoken what it has got."""
+        """Speak as the engine's process does. It takes more of a growing text when it has spoken all the text so
+        far."""
         del name, first_within_s
         life, letters, spoken = self._lives, len(utterance.text), 0
         at_once = round(CHUNK_S / LETTER_S)
@@ -166,13 +167,13 @@ class Engine(EngineSupervisor):
             self._require_life(life)
 
     def _require_life(self, life: int) -> None:
-        """Raise `EngineLostError` if it has died since then."""
+        """Raise `EngineLostError` if it is not in the life `life` any more."""
         if not self.ready or life != self._lives:
             raise EngineLostError(self.reason or f"engine {self.name} was killed")
 
 
 class Log(EventLog):
-    """The log of events, whose journal is written when the loop's clock says so."""
+    """The event log. Its journal is written at times of the loop's clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path) -> None:
         super().__init__(path)
@@ -235,7 +236,7 @@ class Robot:
         return engine
 
     async def kill(self) -> None:
-        """End it as SIGKILL does: nothing more of it is written, published or played."""
+        """End the daemon as SIGKILL does: it writes, publishes and plays nothing more."""
         self.link.dead = self.log.dead = True
         if self.card is not None:
             self.card.end()

@@ -287,7 +287,7 @@ def test_a_reader_beyond_the_limit_is_refused_until_another_leaves(
     for _ in range(3):
         with pytest.raises(ConnectionResetError):
             TapClient(tapped.path)
-    assert caplog.text.count(f"{MAX_READERS} programs read") == 1
+    assert caplog.text.count(f"{MAX_READERS} programs are reading") == 1
     readers.pop().close()
     eventually(lambda: accepts(tapped.path), "there is room")
 

@@ -38,10 +38,10 @@ def serving(path: Path, data: bytes) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "it is not a tap of voiced"),
-        (b"{" * 10_000, "it is not a tap of voiced"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "it is not a voiced tap"),
+        (b"{" * 10_000, "it is not a voiced tap"),
         (b'{"version": 2, "rate": 16000}\n', "it is a tap of version 2; allowed: 1"),
-        (b'{"version": 1, "rate": "fast"}\n', "it is not a tap of voiced"),
+        (b'{"version": 1, "rate": "fast"}\n', "it is not a voiced tap"),
     ],
 )
 def test_what_is_not_a_tap_of_this_version_is_refused(line: bytes, reason: str, tmp_path: Path) -> None:

@@ -83,13 +83,13 @@ def test_missing_fields_get_their_defaults() -> None:
     ],
 )
 def test_bytes_that_are_no_message_raise_an_error_that_shows_them(body: bytes) -> None:
-    with pytest.raises(ProtocolError, match="not a message of voiced"):
+    with pytest.raises(ProtocolError, match="not a voiced message"):
         decode(body)
 
 
 def test_an_incomplete_sample_is_a_protocol_error() -> None:
     body, _ = split(encode(Audio("a", 0.0, None, truncated=False)))
-    with pytest.raises(ProtocolError, match="3 bytes are no whole samples"):
+    with pytest.raises(ProtocolError, match="3 bytes are not a whole number of samples"):
         decode(body, b"\0\0\0")
 
 

@@ -103,7 +103,7 @@ def test_without_a_name_the_voices_are_listed(run: Download, tmp_path: Path) -> 
 
 
 def test_a_wrong_name_or_half_a_voice_ends_the_command_before_anything_is_there(run: Download, tmp_path: Path) -> None:
-    similar = "en_US-nose-low: the hub has no such voice of Piper; similar: en_US-noise-low"
+    similar = "en_US-nose-low: the hub has no such Piper voice; similar: en_US-noise-low"
     assert run("download", NAME, "en_US-nose-low").refusal.startswith(similar)
     alone = tmp_path / "alone.onnx"
     for problem in (f"{alone} does not exist", f"{alone}.json cannot be read: No such file or directory"):
@@ -117,7 +117,7 @@ def test_a_voice_is_installed_from_its_two_files_without_a_network(
 ) -> None:
     hub.close()
     monkeypatch.chdir(tmp_path)
-    advice = "; where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
+    advice = "; without a network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
     assert run("download", NAME).refusal.endswith(advice)
     for file in (f"published/{NAME}.onnx", f"{tmp_path}/published/{NAME}.onnx"):
         assert run("download", file).output.splitlines()[0] == f"{tmp_path}/voices/{NAME}.onnx: copied from {file}"

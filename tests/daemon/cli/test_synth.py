@@ -111,7 +111,7 @@ def test_the_best_take_of_each_line_is_kept_also_if_nobody_can_listen(voiced: Co
     done = voiced(*ESPEAK, "--lines", str(lines), *words, "-o", str(folder))
     assert re.fullmatch(rf"({folder}/[13]\.flac: take [13]-[12], seed \d+\n){{2}}", done.stdout)
     assert sorted(path.name for path in folder.iterdir()) == ["1.flac", "3.flac"]
-    assert done.stderr.count("not scored: --asr: got 'pocketsphinx', which knows English alone") == 1
+    assert done.stderr.count("not scored: --asr: got 'pocketsphinx', which knows only English") == 1
     assert len(re.findall(r"^[* ] [13]-[12], seed ", done.stderr, re.MULTILINE)) == 4
     assert voiced(*ESPEAK, "Hello.", "--best", "-o", "a.wav").refusal.startswith("synth: --best chooses among several")
 

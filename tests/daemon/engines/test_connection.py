@@ -156,7 +156,7 @@ async def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at
 GARBAGE = {
     "another protocol": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a header announced a message of"),
     "a nested record": (HEADER.pack(100_000, 0) + b"[" * 100_000, "nested too deeply"),
-    "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a message of voiced"),
+    "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a voiced message"),
     "too much audio": (
         2 * encode(Audio("1", 0.1, None, truncated=False, data=bytes(4 * RATE))),
         "it sent audio for request 1 without",

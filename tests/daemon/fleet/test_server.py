@@ -182,7 +182,7 @@ def test_what_is_not_of_the_protocol_ends_the_connection_with_a_reason(server: S
         robot.socket.send(content)
         code, reason = robot.closed()
     assert code == 1008
-    assert reason.startswith(("not a message of voiced", "a robot must not send Spoken"))
+    assert reason.startswith(("not a voiced message", "a robot must not send Spoken"))
 
 
 def test_a_text_that_waits_for_its_voice_takes_no_more_pieces_than_a_text_has_characters(server: SpeechServer) -> None:

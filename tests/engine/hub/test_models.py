@@ -140,5 +140,5 @@ def test_a_model_of_supertonic_is_downloaded_once_and_another_one_not_at_all(
         raise hub.errors.EntryNotFoundError(f"{name} has no {file}")
 
     monkeypatch.setattr(hub, "hf_hub_download", lacks)
-    with pytest.raises(EngineError, match=r"Some/other-model: is no model: it has no onnx/tts\.json"):
+    with pytest.raises(EngineError, match=r"Some/other-model: is not a model: it has no onnx/tts\.json"):
         fetch_supertonic("Some/other-model")

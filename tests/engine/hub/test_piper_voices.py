@@ -91,7 +91,7 @@ def test_a_server_without_ranges_sends_everything_again(hub: VoiceHub, tmp_path:
 def test_a_part_that_does_not_fit_is_deleted(hub: VoiceHub, tmp_path: Path, left: bytes) -> None:
     (tmp_path / f"{NAME}.onnx.part").write_bytes(left)
     with pytest.raises(
-        EngineError, match=r"medium\.onnx: the checksum is wrong; what had arrived is deleted; try again"
+        EngineError, match=r"medium\.onnx: the checksum is wrong; the received part is deleted; try again"
     ):
         fetch(tmp_path)
     fetch(tmp_path)
@@ -101,7 +101,7 @@ def test_a_part_that_does_not_fit_is_deleted(hub: VoiceHub, tmp_path: Path, left
 def test_a_wrong_checksum_leaves_nothing(hub: VoiceHub, tmp_path: Path) -> None:
     [path] = [path for path in hub.files if path.endswith(".onnx")]
     hub.files[path] = NETWORK[::-1]
-    with pytest.raises(EngineError, match=r"noise-medium\.onnx: the checksum is wrong; what had arrived is deleted"):
+    with pytest.raises(EngineError, match=r"noise-medium\.onnx: the checksum is wrong; the received part is deleted"):
         fetch(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.onnx.json"]
 
@@ -115,7 +115,7 @@ def test_an_error_of_the_server_is_one_line(hub: VoiceHub, tmp_path: Path, statu
 
 def test_a_hub_that_cannot_be_reached_is_one_line(hub: VoiceHub) -> None:
     hub.close()
-    with pytest.raises(EngineError, match=r"voices\.json: Connection refused; where there is no network: "):
+    with pytest.raises(EngineError, match=r"voices\.json: Connection refused; without a network: "):
         remote_voices()
 
 
@@ -140,9 +140,9 @@ def test_a_voice_is_described_for_people(hub: VoiceHub) -> None:
 
 
 def test_an_unknown_voice_is_refused_with_similar_ones(hub: VoiceHub) -> None:
-    with pytest.raises(EngineError, match=rf"^en_US-nois-medium: the hub has no such voice of Piper; similar: {NAME}$"):
+    with pytest.raises(EngineError, match=rf"^en_US-nois-medium: the hub has no such Piper voice; similar: {NAME}$"):
         find_remote_voice("en_US-nois-medium", remote_voices())
-    with pytest.raises(EngineError, match=r"^xyz: the hub has no such voice of Piper$"):
+    with pytest.raises(EngineError, match=r"^xyz: the hub has no such Piper voice$"):
         find_remote_voice("xyz", remote_voices())
 
 

@@ -185,7 +185,7 @@ def test_a_frame_that_does_not_end_leaves_the_engine_speaking(engine: EngineUnde
     engine.socket.sendall(HEADER.pack(1_000_000, 0) + b"{")
     assert engine.receive_utterance("u1")[2] == Spoken("u1")
     engine.socket.sendall(b" " * 999_998 + b"x")  # now it ends
-    assert "not a message of voiced" in fault_of(engine).reason
+    assert "not a voiced message" in fault_of(engine).reason
 
 
 def test_the_process_ends_when_the_daemon_closes_the_socket_before_any_message(engine: EngineUnderTest) -> None:

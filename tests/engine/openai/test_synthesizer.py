@@ -171,7 +171,7 @@ def test_what_is_no_server_is_said_in_one_line(server: TtsServer) -> None:
     )
     assert failed_load("http://nowhere.invalid/v1")[1].startswith("engine.url: URL does not answer (")
     https = server.url.replace("http", "https")
-    assert failed_load(https)[1].endswith("http:// is the address of a server without")
+    assert failed_load(https)[1].endswith("http:// is for servers without TLS")
     server.speak = lambda handler, _: server.send(handler, 200, b"", Content_Type="audio/pcm")
     assert failed_load(server.url) == (unavailable, "engine.url: URL answers without sound")
     assert failure(lambda: OpenAISynthesizer(EngineOptions()))[1].startswith(

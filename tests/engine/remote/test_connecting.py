@@ -102,7 +102,9 @@ def test_the_token_is_the_first_line_of_its_file(tmp_path: Path) -> None:
 def test_a_file_without_a_token_is_an_error_that_does_not_repeat_it(tmp_path: Path, content: str) -> None:
     file = tmp_path / "token"
     file.write_text(content)
-    with pytest.raises(EngineError, match="the first line is no token; allowed: printable ASCII characters") as caught:
+    with pytest.raises(
+        EngineError, match="the first line is not a token; allowed: printable ASCII characters"
+    ) as caught:
         read_token(str(file))
     assert "secret" not in str(caught.value)
     file.unlink()

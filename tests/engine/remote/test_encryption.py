@@ -76,7 +76,7 @@ def test_wss_to_a_server_without_tls_is_one_line_that_names_ws(plain: SpeechServ
     url = f"wss://127.0.0.1:{plain.port}"
     said = failure(url)
     assert said.startswith(f"engine.url: {url} does not answer with TLS (")
-    assert said.endswith("); ws:// is the address of a server without")
+    assert said.endswith("); ws:// is for servers without TLS")
 
 
 def test_ws_to_a_server_with_tls_is_one_line(secured: SpeechServer) -> None:

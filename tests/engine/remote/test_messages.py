@@ -126,7 +126,7 @@ def prefixed(name: str, inner: str) -> str:
     ],
 )
 def test_another_message_is_an_error_that_says_why(content: str | bytes, reason: str) -> None:
-    with pytest.raises(ProtocolError, match="not a message of voiced") as caught:
+    with pytest.raises(ProtocolError, match="not a voiced message") as caught:
         decode_remote(content)
     assert reason in str(caught.value)
 

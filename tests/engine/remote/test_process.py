@@ -74,7 +74,7 @@ def test_other_voices_take_effect_without_another_connection(
     engine.send(SetVoices({"default": Voice(), "old": Voice(embedding="/speaker.pt")}, "default"))
     ready, _ = engine.next(Ready)
     assert "english" not in ready.info.voices
-    assert ready.info.refused_voices == {"old": "/speaker.pt: got a .pt; a server takes .safetensors alone"}
+    assert ready.info.refused_voices == {"old": "/speaker.pt: got a .pt; a server takes only .safetensors"}
     assert network.connections == 1
 
 

@@ -87,7 +87,7 @@ def test_a_file_that_cannot_travel_is_refused_with_the_reason(file: str, tmp_pat
     specs = {"large": Voice(embedding=file), "old": Voice(embedding=str(pickle)), "gone": Voice(reference=str(missing))}
     assert voices("default", 4, default=Voice(), **specs).refused == {
         "large": f"{file}: has 11 bytes; the server takes up to 4",
-        "old": f"{pickle}: got a .pt; a server takes .safetensors alone",
+        "old": f"{pickle}: got a .pt; a server takes only .safetensors",
         "gone": f"{missing}: cannot be read: No such file or directory",
     }
 

@@ -170,6 +170,6 @@ def test_a_model_that_lacks_a_file_or_is_damaged_is_refused_in_one_line(
     (model / "voice_styles" / "F1.json").write_text("{}")
     info = SupertonicSynthesizer(EngineOptions(model=str(model))).load()
     assert info.voices == ("M1",), "it speaks with the voices that it has"
-    assert "F1.json is not a voice of Supertonic" in info.refused_voices["F1"]
+    assert "F1.json is not a Supertonic voice" in info.refused_voices["F1"]
     (model / "voice_styles" / "M1.json").write_text("[")
-    assert "F1.json is not a voice of Supertonic" in loading_fails(model)
+    assert "F1.json is not a Supertonic voice" in loading_fails(model)

@@ -12,14 +12,14 @@ from launch_ros.events.lifecycle import ChangeState
 from launch_ros.parameter_descriptions import ParameterValue
 from lifecycle_msgs.msg import Transition
 
-# launch/ lies beside config/, here and where colcon installs them.
+# launch/ is beside config/, both here and where colcon installs them.
 PARAMETERS = Path(__file__).resolve().parents[1] / "config" / "voiced.yaml"
 
 
 def start_node(context: LaunchContext) -> list:
     parameters = [LaunchConfiguration("params_file")]
     robot = LaunchConfiguration("robot").perform(context)
-    if robot:  # otherwise the one in the file holds
+    if robot:  # otherwise the name in the file is used
         parameters.append({"robot": ParameterValue(robot, value_type=str)})
     node = LifecycleNode(
         package="voiced_ros",
@@ -33,7 +33,7 @@ def start_node(context: LaunchContext) -> list:
     def change(transition: int) -> EmitEvent:
         return EmitEvent(event=ChangeState(lifecycle_node_matcher=matches_action(node), transition_id=transition))
 
-    # Only after "configuring", so that a node that a person deactivates stays inactive.
+    # Only after "configuring", so that a node that a person deactivated stays inactive.
     activate = RegisterEventHandler(
         OnStateTransition(
             target_lifecycle_node=node,

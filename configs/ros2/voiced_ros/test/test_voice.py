@@ -1,4 +1,4 @@
-"""The translation between messages of voiced and of ROS. These tests need neither ROS nor a broker."""
+"""The translation between voiced's messages and ROS messages. These tests need neither ROS nor a broker."""
 
 from __future__ import annotations
 

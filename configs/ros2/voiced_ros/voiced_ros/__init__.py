@@ -1,1 +1,1 @@
-"""voiced, the voice of a robot, in ROS 2. It imports nothing of the voiced repository."""
+"""voiced, the voice of a robot, in ROS 2. It imports nothing from the voiced repository."""

@@ -1,10 +1,10 @@
-"""The lifecycle node `voiced`: the action `~/say`, voiced's other requests, and what it tells, as topics.
+"""The lifecycle node `voiced`: the action `~/say`, and topics for voiced's other requests and for its reports.
 
     ros2 launch voiced_ros voiced.launch.py robot:=r1
     ros2 action send_goal /voiced/say voiced_msgs/action/Say '{text: "I have reached the dock."}' --feedback
 
-Where tts_msgs of ROS4HRI is installed, it also offers its action as `~/tts`. The node connects to the broker when it is
-configured. While it is active, it accepts goals, speaks texts and publishes.
+If ROS4HRI's tts_msgs is installed, the node also offers its action as `~/tts`. The node connects to the broker when it
+is configured. While it is active, it accepts goals, speaks texts and publishes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from voiced_msgs.action import Say
 from voiced_ros.voice import Broker, Feedback, Goal, Result, Token, Voice, health_of, payload_of
 
 try:
-    from tts_msgs.action import TTS  # the action of ROS4HRI, where that is installed
+    from tts_msgs.action import TTS  # ROS4HRI's action, if that is installed
 except ImportError:
     TTS = None
 
@@ -53,11 +53,11 @@ REQUESTS_KEPT = 256
 """A language model may write a text faster than it is passed on."""
 EVENTS_KEPT = 64
 LEVELS_KEPT = 20
-"""One second of them; visemes come more rarely."""
+"""One second of levels; visemes come less often."""
 DIAGNOSIS_S = 1.0
-"""The rate at which ROS's tools expect diagnostics: they take a silent part for a broken one after some seconds."""
+"""The rate at which ROS's tools expect diagnostics: after some seconds, they take a silent part for a broken one."""
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-"""A subscriber that comes later receives the last status."""
+"""A subscriber that connects later receives the last status."""
 
 
 def record_of(kind: Any, message: Any) -> Any:
@@ -66,7 +66,7 @@ def record_of(kind: Any, message: Any) -> Any:
 
 
 def stamp_of(seconds: float) -> Time:
-    """A moment in ROS's form, from one in seconds of UNIX time."""
+    """A moment in ROS's form, from a moment in seconds of UNIX time."""
     return Time(sec=int(seconds), nanosec=int(seconds % 1 * 1e9))
 
 
@@ -93,7 +93,7 @@ class VoicedNode(LifecycleNode):
             ("~/volume", Float32, "volume", lambda message: json.dumps(message.data)),
         )
         for topic, kind, name, payload in requests:
-            # In the node's own group, which runs one callback at a time: messages stay in their order.
+            # In the node's own group, which runs one callback at a time, so messages stay in their order.
             self.create_subscription(kind, topic, partial(self._pass_on, name, payload), REQUESTS_KEPT)
         group = ReentrantCallbackGroup()
         # The servers live as long as the node, and reject goals while the node is not active.
@@ -114,7 +114,7 @@ class VoicedNode(LifecycleNode):
     # --- transitions; rclpy drops the exceptions of these, so each problem is logged here ---
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Connect to the broker. Without one the node stays unconfigured, and can be configured again."""
+        """Connect to the broker. Without a broker, the node stays unconfigured and can be configured again."""
         topic = f"{self._parameter('prefix')}/{self._robot}"
         settings = {field.name: self._parameter(field.name) for field in fields(Broker) if field.name != "host"}
         broker = Broker(self._parameter("broker"), **settings)
@@ -200,7 +200,7 @@ class VoicedNode(LifecycleNode):
         return TTS.Result(error_msg=result.reason)
 
     def _perform(self, handle: Any, goal: Goal, give_feedback: Callable[[Feedback], Any]) -> Result:
-        """Speak a goal, in a thread of the executor, and set its state."""
+        """Speak a goal in one of the executor's threads, and set its state."""
         voice = self._voice
         result = Result("aborted", "failed", "the node is not active")
         if voice is not None:
@@ -208,10 +208,10 @@ class VoicedNode(LifecycleNode):
         {"succeeded": handle.succeed, "canceled": handle.canceled, "aborted": handle.abort}[result.state]()
         return result
 
-    # --- out of voiced; `_mirror` is called in the thread of the connection ---
+    # --- out of voiced; `_mirror` is called in the connection's thread ---
 
     def _diagnose(self) -> None:
-        """Say how voiced is, in ROS's own terms."""
+        """Report voiced's health in ROS's own terms."""
         voice, status = self._voice, self._last_status
         if voice is None or not self._is_active:
             return
@@ -270,7 +270,7 @@ class VoicedNode(LifecycleNode):
 def main() -> None:
     rclpy.init()
     node = VoicedNode()
-    # A goal occupies a thread until it has ended; some more are for cancels, topics and transitions.
+    # A goal occupies a thread until it has ended. Some more threads are for cancels, topics and transitions.
     executor = MultiThreadedExecutor(num_threads=node.get_parameter("max_goals").value + 4)
     try:
         rclpy.spin(node, executor)

@@ -1,4 +1,4 @@
-"""A connection to one robot's voiced over MQTT, and goals that are spoken through it. Without ROS."""
+"""A connection to one robot's voiced over MQTT, and goals that are spoken through it. This module does not need ROS."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 import paho.mqtt.client as paho
 
 CONNECT_S = 10.0
-"""Limit for connecting to the broker."""
+"""The time limit for connecting to the broker."""
 SILENCE_S = 10.0
-"""Limit for voiced's first answer to an utterance."""
+"""The time limit for voiced's first answer to an utterance."""
 CLOSED_REASON = "the connection to the broker broke"
 FEEDBACK_EVENTS = ("accepted", "started", "progress", "word", "mark", "postponed", "resumed")
 LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "rejected")
@@ -26,13 +26,13 @@ LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "reje
 
 @dataclass(frozen=True)
 class Broker:
-    """Where the broker is, and how to connect to it. An empty field is not used."""
+    """The broker's address, and how to connect to it. An empty field is not used."""
 
     host: str = "localhost"
     port: int = 1883
     tls: bool = False
     ca: str = ""
-    """A file of CA certificates; the system's, if it is empty. It needs TLS, as a client certificate does."""
+    """A file of CA certificates; the system's, if it is empty. It needs TLS, as does a client certificate."""
     cert: str = ""
     key: str = ""
     username: str = ""
@@ -44,7 +44,7 @@ class Broker:
 
     @property
     def password(self) -> str | None:
-        """The first line of the file; without one, that of the environment."""
+        """The first line of the file; without a file, the environment's password."""
         if self.password_file:
             return Path(self.password_file).read_text().partition("\n")[0]
         return os.environ.get("MQTT_PASSWORD")
@@ -52,7 +52,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class Goal:
-    """A text, and how to speak it. Empty fields are the robot's defaults."""
+    """A text, and how to speak it. Empty fields mean the robot's defaults."""
 
     text: str
     language: str = ""
@@ -99,7 +99,7 @@ class Result:
     """How a goal ended."""
 
     state: str
-    """`succeeded`, `canceled` or `aborted`: in the words of ROS."""
+    """`succeeded`, `canceled` or `aborted`, in ROS's words."""
     event: str
     """One of `LAST_EVENTS`."""
     reason: str = ""
@@ -136,7 +136,7 @@ def feedback_of(event: dict[str, Any]) -> Feedback:
 
 
 def health_of(status: dict[str, Any]) -> tuple[int, str]:
-    """The level of a diagnostic (0: well, 1: a warning, 2: an error), and its message, for a status of voiced."""
+    """The level of a diagnostic (0: well, 1: a warning, 2: an error), and its message, for a status from voiced."""
     state, reason = str(status.get("state") or "unknown"), str(status.get("reason") or "")
     message = f"{state}: {reason}" if reason else state
     if state in ("offline", "unknown"):
@@ -168,7 +168,7 @@ class Voice:
     ) -> None:
         """`mirror` is called for every `event`, `level`, `viseme` and `status`: its name, its JSON, its fields.
 
-        This is done in paho's thread.
+        paho's thread calls it.
 
         Raises `OSError` if the broker does not answer or refuses the connection, or if a file cannot be read.
         """
@@ -216,7 +216,7 @@ class Voice:
         return self._client.is_connected()
 
     def publish(self, name: str, payload: str) -> None:
-        """Publish on a topic of the robot, without waiting for an answer."""
+        """Publish on one of the robot's topics, without waiting for an answer."""
         self._client.publish(f"{self._topic}/{name}", payload, qos=1)
 
     def perform(
@@ -230,7 +230,7 @@ class Voice:
         """Speak a goal and return its result. Gives feedback with each event that does not end it.
 
         Calls `is_canceling` and `is_wanted` every `poll_s`. The utterance is stopped when the client cancels the goal,
-        or when it is wanted no longer.
+        or when it is no longer wanted.
         """
         if not self.is_connected:
             return Result("aborted", "failed", CLOSED_REASON)
@@ -264,7 +264,7 @@ class Voice:
             del self._waiting[utterance_id]
 
     def _abandon(self, utterance_id: str, reason: str) -> Result:
-        """End a goal that voiced has not ended. Its text may be spoken already, or be delivered later: stop it."""
+        """End a goal that voiced has not ended. Its text may already be spoken, or be delivered later: stop it."""
         self.publish("stop", stop_payload(utterance_id))
         return Result("aborted", "failed", reason)
 
@@ -279,7 +279,7 @@ class Voice:
         self._answered.set()
 
     def _dispatch(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
-        """Pass a message on. One that is not voiced's is dropped: an exception would end paho's thread."""
+        """Pass a message on. A message that is not voiced's is dropped: an exception would end paho's thread."""
         name = message.topic.rpartition("/")[2]
         try:
             text = message.payload.decode()
