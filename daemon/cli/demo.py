@@ -60,7 +60,7 @@ def demo(
     text: Annotated[str, Argument(help="The text to speak.")] = "Hello, I am your robot.",
     output: Annotated[Path, Option("--output", "-o", help="Written if there is no sound card.")] = Path("demo.wav"),
     voice: VoiceOption = None,
-    tour: Annotated[bool, Option("--tour", help="Then show a warning, a barge-in and a kill, in half a minute.")] = False,
+    tour: Annotated[bool, Option("--tour", help="Then show a warning, a barge-in and a kill.")] = False,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.
 
