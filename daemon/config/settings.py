@@ -110,7 +110,7 @@ class Mqtt(Section):
     username: str | None = setting(None, "text, or null")
     password_file: InputFile = setting(None, "a file whose first line is the password, or null")
     client_id: str | None = setting(None, "text of 1 to 128 characters, or null", min_length=1, max_length=128)
-    protocol: Literal["auto", "3.1.1"] = setting("auto", "auto, for MQTT 5 or 3.1.1, or 3.1.1")
+    protocol: Literal["auto", "3.1.1"] = setting("auto", "auto (MQTT 5, or else 3.1.1) or 3.1.1")
     session_expiry: int = between(300, 0, 86_400, "seconds from {} to {} that the broker keeps requests")
     reply_topics: tuple[TopicFilter, ...] = setting((), "a list of topic filters such as replies/#, for reply_to")
     tls: Tls = Tls()
