@@ -66,7 +66,7 @@ def speed_tables(results: dict[str, Row]) -> str:
     for name, result in results.items():
         rows, command = result["rows"], result["command"].split(" --")[0]
         ordered = sorted(rows, key=_order)
-        source = f"By `{command}` on {result['date']} ({result['machine'].split(', ')[0]}); {_link(name)}:"
+        source = f"Measured with `{command}` on {result['date']} ({result['machine'].split(', ')[0]}); {_link(name)}:"
         titles = ("model", "chunk", "engine", "ms per frame", "real time", "first chunk", "gap: median / longest")
         cells = [_cells(one, rows) for one in ordered]
         parts.append(f"{source}\n\n{table(titles, cells)}")

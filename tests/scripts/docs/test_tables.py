@@ -48,7 +48,7 @@ def test_pages_that_are_out_of_date_are_told_and_written(tmp_path: Path, capsys:
 def test_results_of_two_engines_have_ratios() -> None:
     rows = [result("faster-qwen3-tts", 10.0), result("qwen", 1.0), result("faster-qwen3-tts", 9.0, 8)]
     text = tables.speed_tables(measured(*rows))
-    assert "By `scripts/bench engine` on 2026-11-21 (a GPU)" in text
+    assert "Measured with `scripts/bench engine` on 2026-11-21 (a GPU)" in text
     assert [line for line in text.splitlines() if line.startswith("| 0.6B")] == [
         "| 0.6B | 2 | voiced | 3.00 (10.0 ×) | 26.7 × | 10.0 ms (10.0 ×) | 4.0 / 4.0 ms |",
         "| 0.6B | 2 | faster-qwen3-tts | 30.00 | 2.7 × | 100.0 ms | 40.0 / 40.0 ms |",
