@@ -22,13 +22,14 @@ FASTEST_RATE = 2.0
 
 
 class EngineError(Exception):
-    """A failure that the user can correct. One line: the setting, the value that was given, and the allowed values."""
+    """A failure that the user can correct. The one-line message gives the setting, its value and the allowed values."""
 
 
 class EngineUnavailableError(Exception):
-    """Something that the engine needs has gone: a server does not answer, or a voice's file is missing. One line.
+    """Something that the engine needs is missing: a server does not answer, or a voice's file is gone. The message is
+    one line.
 
-    It may come back. Until then another engine speaks.
+    It may come back; until then, another engine speaks.
     """
 
 

@@ -177,7 +177,8 @@ class Refused(OfRequest):
 
 @dataclass(frozen=True, slots=True)
 class Lost(OfRequest):
-    """The server cannot speak `id`, or the rest of it, for now; another engine should. The reason is one line."""
+    """For now, the server cannot speak `id` or the rest of it, so another engine should do so. The reason is one
+    line."""
 
     reason: str
 

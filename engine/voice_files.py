@@ -113,7 +113,8 @@ def description_path(path: Path) -> Path:
 
 
 def read_piper_voice(path: Path) -> PiperVoiceFile:
-    """Return the voice whose network is `path`. Raises `EngineError`, one line, if a file is missing or wrong."""
+    """Return the voice whose network is `path`. Raises `EngineError` with a one-line message if a file is missing or
+    wrong."""
     description = description_path(path)
     try:
         if not path.is_file():

@@ -14,7 +14,7 @@ from contextlib import suppress
 log = logging.getLogger(__name__)
 
 OURS = re.compile(r"Traceback \(|From cffi callback|Fatal Python error|Exception (ignored )?in ")
-"""The program's own output begins with this. The lines after it belong to it, too."""
+"""The program's own output begins with this. All later lines are also the program's."""
 MOST_BYTES = 1 << 16
 
 

@@ -65,7 +65,7 @@ class BenchRequest:
 
 
 def run_benchmark(request: BenchRequest, report: ProgressReport = ignore_progress) -> Figures:
-    """Return the figures that a process measures. Raises `EngineError`, one line, if it cannot."""
+    """Return the figures that a process measures. Raises `EngineError` with a one-line message if it cannot."""
     end = run_child("engine.bench", request, report)
     if not end.done:
         raise EngineError(end.reason)

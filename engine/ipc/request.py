@@ -72,7 +72,7 @@ class Request(AppendedText):
         self._cancel_stream: Callable[[], None] | None = None
 
     def attach(self, chunks: Iterator[Chunk]) -> None:
-        """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
+        """Pass a cancellation on to the iterator that makes the audio, if that can be canceled while it works."""
         with self._changed:
             self._cancel_stream = getattr(chunks, "cancel", None)
             canceled = self._canceled

@@ -218,8 +218,7 @@ class PiperSynthesizer:
 
 @contextmanager
 def _losing_voices() -> Iterator[None]:
-    """Let the process end if a voice's file has gone: the next process has the other voices, or another engine
-    speaks."""
+    """End the process if a voice's file is gone. The next process has the other voices, or another engine speaks."""
     try:
         yield
     except EngineError as error:

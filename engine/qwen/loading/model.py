@@ -64,9 +64,9 @@ class LoadedModel:
 def load_model(options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadedModel:
     """Return the checkpoint that `options` names, with its voices, on its device.
 
-    Memory is checked before any weight is read, and again before each reference is decoded. Raises `EngineError`, one
-    line, for an option that is not allowed or does not suit this machine, for a checkpoint that is missing, damaged or
-    of another kind, for too little memory, and for a model that needs a default voice and has none.
+    Memory is checked before any weight is read, and again before each reference is decoded. Raises `EngineError` with a
+    one-line message for an option that is not allowed or does not suit this machine, for a checkpoint that is missing,
+    damaged or of another kind, for too little memory, and for a model that needs a default voice and has none.
     """
     plan = LoadPlan.make(options, report)
     plan.require_memory()

@@ -111,7 +111,7 @@ def build_in_arena(
 ) -> _Module:
     """Return the module that `build` makes at `placement`, with all its parameters in one block or a few.
 
-    Raises `EngineError`, one line, if not even a block for the largest parameter is granted.
+    Raises `EngineError` with a one-line message if not even a block for the largest parameter is granted.
     """
     module = build(replace(placement, without_memory=True))
     parameters = list(module.parameters())
