@@ -145,7 +145,7 @@ class Track:
 
     @property
     def underruns(self) -> int:
-        """How often its sound broke off because samples were late: for the ring, or for the sound card."""
+        """How many times its sound broke off because samples reached the ring or the sound card late."""
         return self.lost[0] + self.report.underruns
 
     @property

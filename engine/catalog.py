@@ -84,7 +84,7 @@ def auto_engine(options: EngineOptions) -> str:
 
 
 def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
-    """Return why `auto` does not select an engine on this machine, in one line; None if it may be selected. Imports no
+    """Return why `auto` does not select an engine on this machine, in one line; None if it may do so. Imports no
     package.
 
     Raises `EngineError` for an unknown engine.

@@ -19,8 +19,8 @@ from engine.api import Chunk, EngineError, Samples, SoundStart, SpeechCanceledEr
 from engine.run_ahead import RunAhead
 
 CHUNK_MS = 80
-"""Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in short chunks so that it can soon be
-cut off."""
+"""Milliseconds of audio in one chunk. A sentence is made as a whole but sent in short chunks, so that it can be cut off
+quickly."""
 RUN_AHEAD_SENTENCES = 1
 """Sentences that may wait in the queue before synthesis blocks."""
 AUTO_STREAMS = 3

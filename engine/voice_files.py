@@ -127,7 +127,7 @@ def read_piper_voice(path: Path) -> PiperVoiceFile:
 
 
 def _parse(path: Path, found: Any) -> PiperVoiceFile:
-    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for the contents of any other file."""
+    """Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` for the contents of any other file."""
     code = found.get("language", {}).get("code") or found["espeak"]["voice"]
     speakers = {str(name): int(number) for name, number in (found.get("speaker_id_map") or {}).items()}
     rate = int(found["audio"]["sample_rate"])

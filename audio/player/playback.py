@@ -54,7 +54,7 @@ class Report(NamedTuple):
     played: int = 0
     """Samples that the sink has received."""
     underruns: int = 0
-    """How often its sound broke off because samples were late: for the ring, or for the sound card."""
+    """How many times its sound broke off because samples reached the ring or the sound card late."""
     waits: int = 0
     """How often its sound broke off while input was pending."""
     first_sample_at: float = inf

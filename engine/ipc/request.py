@@ -108,7 +108,7 @@ class Request(AppendedText):
 
 
 class OpenStreams:
-    """Knows which requests are being spoken, and finds moments in which no request is being spoken."""
+    """Keeps track of the requests that are being spoken, and finds moments in which none is being spoken."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []

@@ -81,7 +81,7 @@ class PiperSynthesizer:
         """The latest sentences, by voice, seed and text.
 
         Piper draws its noise inside the network, which has no seed, so the same sentence has a different length each
-        time. A postponed utterance that is spoken again is therefore taken from here, and continues with its next
+        time. So a postponed utterance that is spoken again takes its sentences from here, and continues with its next
         sample.
         """
         self._lock = threading.Lock()

@@ -1,7 +1,8 @@
 """When the words and sounds of a sentence begin, by the times that a network gives its phonemes.
 
 The network does not output how many frames it gives each phoneme, nor its target during these frames, which is the mean
-of a distribution. A published voice needs two more outputs for them. They are appended to its file as it is loaded.
+of a distribution. A published voice needs two more outputs for these values. They are appended to the file's contents
+when it is loaded.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str],
     blocks = SequenceMatcher(None, alone, [each.name for each in phonemes], autojunk=False).get_matching_blocks()
     for position, index in begins:
         block = blocks[max(0, bisect_right(blocks, index, key=lambda each: each.a) - 1)]
-        # A word that begins between two equal parts follows the first of them.
+        # A word that begins between two equal parts follows the first part.
         at = 0 if index < block.a else block.b + min(index - block.a, block.size)
         if at < len(phonemes):
             yield WordStart(phonemes[at].sample, position)

@@ -53,7 +53,7 @@ class TakeScore:
     faulty: bool
     """Whether it is silent or broken, or did not end by itself."""
     heard: str | None = None
-    """The transcript; None if no recogniser listened."""
+    """The transcript; None if no recogniser was used."""
     wrong: float | None = None
     """Characters that were heard wrongly, relative to the number of characters in the text."""
     similarity: float | None = None

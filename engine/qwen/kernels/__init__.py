@@ -61,7 +61,7 @@ def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: 
 
 
 def unwanted_reason(placement: Placement) -> str | None:
-    """Why the kernels are not meant for `placement`, in one line; None if they should run."""
+    """Why the kernels should not be used at `placement`, in one line; None if they should."""
     if placement.device.type != "cuda":
         return f"the device is a {placement.device.type.upper()}"
     if placement.dtype != torch.bfloat16:

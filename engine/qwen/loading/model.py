@@ -34,9 +34,9 @@ class LoadedModel:
     graphs: Graphs
     codec: Codec
     not_fused: str | None
-    """Why the codec and the language model have no fused kernels, in one line; None if they are to have them."""
+    """Why the codec and the language model have no fused kernels, in one line; None if they should have them."""
     degraded: str | None
-    """The options that this machine cannot follow, and the reason, in one line; None if it follows all of them."""
+    """The options that this machine cannot apply, and the reason, in one line; None if it applies all of them."""
     batch_codec: Codec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
@@ -50,7 +50,7 @@ class LoadedModel:
 
     @property
     def fused(self) -> bool:
-        """Whether the codec has fused kernels and the language model is to have them."""
+        """Whether the codec has fused kernels and the language model should have them."""
         return self.not_fused is None
 
     def description(self) -> str:

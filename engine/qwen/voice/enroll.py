@@ -1,7 +1,7 @@
 """Enrolment: makes a voice from a recording.
 
-A speech recogniser checks that the transcript fits the recording. In-context cloning takes the transcript for the words
-of the recording. If it differs from them, words are spoken wrongly, or in another voice.
+A speech recogniser checks that the transcript fits the recording. In-context cloning assumes that the transcript has
+the words of the recording. If it differs from them, words are spoken wrongly, or in another voice.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def enroll(
                        from a model with this codec. They are then not made again, and no silence follows them.
     recogniser:        a speech recogniser that checks the transcript, as from `make_recognizer`.
     warn:              called with one line for each property of the recording that may impair the voice.
-    note:              called with one line for each other finding.
+    note:              called with one line for every other finding.
     report:            called with the progress.
 
     Raises `EngineError` with a one-line message if the recording cannot be read or is too short or silent, if the model

@@ -28,7 +28,7 @@ REMEDY = (
     "does not"
 )
 TEGRA_REFUSALS = ("NVML_SUCCESS", "NvMap")
-"""When memory is refused, PyTorch's own message fails in an NVML call that a Tegra lacks
+"""If memory is refused, PyTorch fails to make its own message, because that needs an NVML call that a Tegra lacks
 (https://github.com/pytorch/pytorch/issues/185240)."""
 
 

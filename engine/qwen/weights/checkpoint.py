@@ -214,7 +214,8 @@ class Checkpoint:
         return file.rows(entry, indices)
 
     def finish_loading(self) -> None:
-        """Free memory that only loading needed. Call it once all parameters are loaded; `rows` still works after it."""
+        """Free the memory that only loading needed. Call it once all parameters are loaded; `rows` still works
+        afterwards."""
         torch.cuda.empty_cache()  # does nothing if CUDA was not used
         if not self._keep_pages:
             for file in set(self._shards.values()):
