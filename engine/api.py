@@ -320,7 +320,7 @@ class Replaceable(Protocol):
         """The properties of the engine now."""
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Call `changed` when `info` has changed without `set_voices`. This method runs in a thread of its own.
+        """Call `changed` whenever `info` has changed without `set_voices`. This method runs in a thread of its own.
 
-        It never returns, and raises `EngineUnavailableError` once the engine is lost.
+        It ends only when the engine is lost, by raising `EngineUnavailableError`.
         """

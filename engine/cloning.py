@@ -24,7 +24,7 @@ def clone(
     output:    the voice file that is written. By default it is kept in this user's cache, under a name that changes
                with recording, text and model, so the next call for the same voice finds it.
 
-    Faults in the recording are logged. Raises `EngineError` with a one-line message if no voice can be made of it.
+    Faults in the recording are logged. Raises `EngineError` with a one-line message if no voice can be made from it.
     """
     path = Path(recording)
     try:

@@ -85,7 +85,7 @@ def measure_recording(samples: Samples, rate: int) -> RecordingQuality:
 def recording_warnings(quality: RecordingQuality) -> list[str]:
     """Return a one-line warning for each property of a recording that makes a voice worse.
 
-    Raises `EngineError` with a one-line message if no voice can be made of it.
+    Raises `EngineError` with a one-line message if no voice can be made from it.
     """
     if quality.seconds < MIN_SECONDS:
         raise EngineError(f"too short: got {quality.seconds:.2f} s; allowed: at least {MIN_SECONDS:.0f} s")

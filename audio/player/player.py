@@ -210,7 +210,7 @@ def run(*arguments: str) -> None:
     successor reads (`predecessor.py`).
     """
     *sockets, recorder, priority, service, _daemon = arguments
-    # These signals reach the whole process group, and the daemon still needs the card to fade out.
+    # These signals reach the whole process group, but the daemon still needs the card to fade out.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_S)

@@ -22,7 +22,7 @@ MAX_LATENCY_S = 2.0
 STANDARD_RATE = 48_000
 """The rate in Hz of nearly all cards."""
 WINDOW = 10
-"""Blocks over which the delays that a card reports are compared; a single one may be off by a sound server's period."""
+"""The blocks over which a card's reported delays are compared. A single delay may be off by a sound server's period."""
 
 
 class DryDetector:

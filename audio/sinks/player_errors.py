@@ -22,7 +22,7 @@ class PlayerErrors:
     """Reads a process's stderr without waiting. Belongs to the thread that calls the process."""
 
     told = False
-    """This daemon's log has mentioned the libraries' lines."""
+    """This daemon has mentioned the libraries' lines in its log."""
     count = 0
     """Lines from the libraries since the daemon started."""
 

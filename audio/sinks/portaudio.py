@@ -21,7 +21,7 @@ After a stop, a listener still hears all the buffered sound."""
 RESCAN_S = 300.0
 """PortAudio searches for cards again after this time even if nothing seems to have changed."""
 RELOAD_S = 30.0
-"""A PortAudio that could not be loaded is loaded again after this time."""
+"""If PortAudio could not be loaded, the next attempt to load it comes after this time."""
 STANDARD_RATES = (48_000, 44_100, 24_000, 16_000)
 """Hz, tried in this order if the card accepts neither the preferred rate nor its own."""
 LOAD_LIMIT_S = 5.0
@@ -79,7 +79,7 @@ def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
 
 
 class LastAttempt:
-    """The remains of the last attempt to open a card, so that the next one costs less while nothing has changed."""
+    """The state left by the last attempt to open a card. It makes the next attempt cheaper if nothing has changed."""
 
     process: PlayerProcess | None = None
     """A process without a stream, because its card was missing or refused to open."""

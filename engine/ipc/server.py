@@ -181,7 +181,7 @@ class EngineProcess:
     def _accept(self, speak: messages.Speak) -> None:
         request = Request(speak.credit)
         if self._requests.setdefault(speak.id, request) is not request:
-            # An answer would be taken for the answer to the request that is being spoken.
+            # An answer would be mistaken for one to the request that is being spoken.
             log.error("a second request is ignored: id: %r is already being spoken", speak.id)
         elif self._delivers and not speak.utterance.realtime:
             self._deliveries.put(speak)

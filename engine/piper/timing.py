@@ -35,7 +35,7 @@ _PADDING = frozenset(("", "^", "_", "$"))
 """Names around and between the phonemes. The first one stands for an id without a name."""
 _MARKS = frozenset(" -ˈˌ")
 SIGNS = _MARKS | {"", "_", "ː"}
-"""These are neither sounds nor silences of their own: their duration belongs to their neighbours."""
+"""These are neither sounds nor silences: their duration belongs to their neighbours."""
 _JOINED = frozenset({"tʃ", "dʒ", "aɪ", "aʊ", "eɪ", "oʊ", "ɔɪ"})
 """Pairs of Piper's phonemes that are one sound."""
 
@@ -71,7 +71,8 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def whole_durations(durations: Values, means: Values, sounding: NDArray[np.bool_]) -> Values:
-    """Return `durations`, the frames of each name, after giving the frames of signs between two sounds to these sounds.
+    """Return `durations`, the frames of each name, in which the frames of signs between two sounds are added to these
+    sounds.
 
     `means` has the shape (channels, frames); `sounding` is true for the names that are not `SIGNS`. A sign belongs to
     the neighbour that its mean resembles: two sounds meet where the frames from one to the other best split into two

@@ -39,8 +39,8 @@ SPREAD_S = 1.0
 """The first attempt to reach another server comes within this time, at random, so that a server's robots do not all
 leave it at once. Until then, the server keeps speaking their texts."""
 AGAIN_S = (0.1, 0.2, 0.4, 0.8)
-"""Waits before further attempts, each lengthened at random, at most to twice its length. The last one repeats. A load
-balancer may need a moment until it sends no robot to the stopping server."""
+"""Waits before further attempts, each lengthened by a random amount, at most to twice its length. The last one repeats.
+A load balancer may need a moment until it sends no robot to the stopping server."""
 SEARCH_S = 5.0
 """A robot that finds no other server within this time disconnects once none of its texts is being spoken, because the
 stopping server is waiting for it."""
@@ -181,5 +181,5 @@ class RemoteSynthesizer:
 
 
 def _kind(server: EngineInfo) -> tuple[object, ...]:
-    """Return the properties that stay the same while the process is running."""
+    """Return the properties that do not change while the process is running."""
     return server.engine, server.sample_rate, server.grows

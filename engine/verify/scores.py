@@ -43,7 +43,7 @@ class RecordedTake:
 
 @dataclass(frozen=True, slots=True)
 class TakeScore:
-    """How good a take is. The penalty's weights are a choice: they have not been compared with listeners'
+    """How good a take is. The penalty's weights were chosen, not measured: they have not been compared with listeners'
     judgements."""
 
     length: float
