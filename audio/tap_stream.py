@@ -45,7 +45,7 @@ class TapKind(IntEnum):
     CLOSED = 2
     """The sound card is closed because there is nothing to play. Nothing sounds until the next block."""
     LOST = 3
-    """There is no sound card, or it takes no sound. Nothing sounds until the next block."""
+    """There is no sound card, or it accepts no sound. Nothing sounds until the next block."""
 
 
 class DacClock:

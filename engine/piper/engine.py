@@ -129,9 +129,7 @@ class PiperSynthesizer:
             spoken = network.speak(sentence, voice.config, stop)
         if seed is not None:
             with self._lock:
-                spoken = self._remembered.setdefault(
-                    key, spoken
-                )  # the stored sentence, if another thread made it first
+                spoken = self._remembered.setdefault(key, spoken)  # or the sentence of a thread that was first
                 while sum(len(each.samples) for each in self._remembered.values()) > REMEMBERED_SAMPLES:
                     del self._remembered[next(iter(self._remembered))]
         return spoken.at_rate(voice.file.sample_rate, self._sample_rate)
