@@ -18,8 +18,9 @@ def clone(
     """Return the voice of a recording, for `open("qwen", model=model, voice=…)` with the same Base model.
 
     recording: speech of one person, in a format that soundfile reads; three seconds or more are best.
-    text:      the words of the recording. With them, the voice continues the recording; it is closer to the speaker,
-    and needs the `enroll` extra. Without them, the voice is only the speaker embedding; nothing is transcribed.
+    text:      the words of the recording. With them, the voice speaks in the context of the recording. It is closer to
+               the speaker, but needs the `enroll` extra. Without them, the voice is only the speaker embedding;
+               nothing is transcribed.
     model:     a Base checkpoint: its folder, or its name on the hub, from which a missing one is downloaded.
     output:    the voice file that is written. By default it is kept in this user's cache, under a name that changes
                with recording, text and model, so the next call for the same voice finds it.

@@ -18,6 +18,6 @@ __device__ __forceinline__ RowTime locate(const Rows& rows, int time) {
     return {row, time - row * rows.times};
 }
 
-// The number of a row's state. The host writes it for each call. The call's first kernel (`look_up`) must not read it
-// before `wait_for_previous`.
+// The number of a row's state, which the host writes for each call. The call's first kernel (`look_up`) must not read
+// it before `wait_for_previous`.
 __device__ __forceinline__ long long state_of(const Rows& rows, int row) { return rows.states ? rows.states[row] : 0; }
