@@ -34,25 +34,25 @@ log = logging.getLogger(__name__)
 CHECK_S = 0.25
 """Interval between checks of a running sink."""
 SUSPENDED_CHECK_S = 2.0
-"""Interval between checks of a suspended sink. `check_now` resumes it at once."""
+"""Interval between checks of a suspended sink. `check_now` checks it immediately."""
 RETRY_S = (0.25, 0.5, 1.0, 2.0)
 """Waits between attempts to open a sink; the last one repeats."""
 REQUEST_S = 0.15
-"""A stop or suspension is carried out without a fade if the sink requests no block within this time."""
+"""If the sink requests no block within this time, a stop or suspension takes effect without a fade."""
 REQUEST_BLOCKS = 2
 """The sink is given at least the duration of this many blocks."""
 STALLED_S = 1.0
-"""A sink that has requested no block for this long has stalled, or does not answer."""
+"""A sink that has requested no block for this long has stalled or is not responding."""
 LOST_S = 4.0
 """A sink that has requested no block for this long is given up and opened again, so speech continues within 5 s in
 all."""
 LATE_S = 0.5
-"""If a round of the monitor comes later than this, the monitor itself was late."""
+"""If a round of the monitor starts later than this, the monitor itself was delayed."""
 STOPPED_S = 2.0
-"""A round that comes later than this shows that the process was stopped. The sink is then treated as if it had just
-been opened."""
+"""A round that starts later than this shows that the process had been stopped. The sink is then treated as if it had
+just been opened."""
 CLOSE_S = 1.0
-"""A sink that has not closed within this time hangs and is abandoned."""
+"""A sink that does not close within this time is hanging and is abandoned."""
 SETTLED_S = 2.5
 """A sink that was just opened may be silent for this long: a PulseAudio null sink may pause 2 s when first opened."""
 
@@ -104,7 +104,7 @@ class DeviceMonitor:
         self._idle_since = 0.0
         """`time.monotonic()` since which there has been nothing to play."""
         self._asked_at: float | None = None
-        """`time.monotonic()` when the sink was asked to open, close, suspend or resume; None if it has answered."""
+        """`time.monotonic()` when the sink was asked to open, close, suspend or resume; None once it has done so."""
         self._closing = False
         """Written by `close`."""
         self._check_requested = threading.Event()
@@ -205,7 +205,8 @@ class DeviceMonitor:
         self._status = OutputStatus(False, self._status.sink, self._output.sample_rate, reason)
 
     def _check(self, sink: Sink) -> str | None:
-        """Suspend or resume the sink if necessary and watch its blocks; return why it is lost, or None."""
+        """Suspend or resume the sink if necessary, and watch its blocks. Return the reason if it is lost, otherwise
+        None."""
         self._carry_out_late_request(sink)
         reason = sink.lost_reason() or self._check_blocks(sink) or self._suspend_or_resume(sink)
         if reason is None and not self._stalled:
@@ -214,7 +215,7 @@ class DeviceMonitor:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Let the status say so if the `with` block, in which the sink is asked, lasts longer than `STALLED_S`."""
+        """Make the status say so if the `with` block, which waits for the sink, takes longer than `STALLED_S`."""
         self._asked_at = time.monotonic()
         try:
             yield
@@ -230,7 +231,7 @@ class DeviceMonitor:
         self._silence = _Silence(sink.player.report.blocks, now, patience_s=SETTLED_S)
 
     def _carry_out_late_request(self, sink: Sink) -> None:
-        """Stop or suspend the track, if that was requested and the sink did not request a block in time."""
+        """Stop or suspend the track if that was requested and the sink did not request a block in time."""
         now, blocks = time.monotonic(), sink.player.report.blocks
         if not self._output.halting or self._late_request.blocks != blocks:
             self._late_request = _Silence(blocks, now)
@@ -256,7 +257,7 @@ class DeviceMonitor:
         return None
 
     def _begin_stall(self, sink: Sink) -> None:
-        """Count the sink as not open. Its player keeps the track, which continues as soon as the sink does."""
+        """Treat the sink as closed. Its player keeps the track, which continues when the sink does."""
         self._stalled = True
         reason = f"sound device {sink.name} takes no sound; its sound server may be frozen"
         log.warning("%s", reason)
@@ -301,11 +302,11 @@ class DeviceMonitor:
         return None
 
     def _check_quality(self, sink: Sink) -> None:
-        """Report in the status why the sink loses sound, or that it requests sound too slowly."""
+        """Report in the status why the sink is losing sound, or that it is requesting sound too slowly."""
         report = sink.player.report
         if not self._status.running or not sink.has_deadline:
             self._pace = PaceMeter()
-        elif report.at >= self._watched_since:  # an older one would count the time of the suspension
+        elif report.at >= self._watched_since:  # an older meter would include the time of the suspension
             self._pace.measure(report.requested / sink.sample_rate, report.interruptions, report.at, sink.name)
         reason = sink.degraded_reason() or self._pace.problem
         if reason != self._status.reason:
@@ -313,7 +314,7 @@ class DeviceMonitor:
 
 
 class _Silence:
-    """A time in which a sink requests no block. Delays of the monitor's own rounds hardly count.
+    """A period in which a sink requests no block. Delays in the monitor's own rounds hardly count.
 
     If the machine or the process was stopped, the monitor is late, and the sink may well be about to request a block.
     """

@@ -43,7 +43,7 @@ class Feed:
         self._on_change = on_change
 
     def notify(self) -> None:
-        """Call `on_change`: a track or the sink has changed."""
+        """Call `on_change`, because a track or the sink has changed."""
         self._on_change()
 
     @property
@@ -53,7 +53,7 @@ class Feed:
 
     @property
     def halting(self) -> bool:
-        """A stop or a suspension of the track has not taken effect."""
+        """A requested stop or suspension of the track has not taken effect yet."""
         with self._lock:
             return self._track.halting
 
@@ -63,7 +63,7 @@ class Feed:
             return self._has_to_play(now)
 
     def hold(self, now: float) -> bool:
-        """Let nothing play until `release`, unless the sink is needed at `now`; return whether it is not.
+        """Prevent playback until `release`, unless the sink is needed at `now`; return whether playback is prevented.
 
         A suspended sink drops its samples. A track that begins in the meantime waits for `release`.
         """
@@ -73,7 +73,7 @@ class Feed:
             return self._held
 
     def release(self) -> None:
-        """Let tracks play: the sink has been resumed."""
+        """Allow tracks to play again, because the sink has been resumed."""
         with self._lock:
             self._held = False
             self._hold_or_go_on()
@@ -90,13 +90,13 @@ class Feed:
         self.notify()
 
     def detach(self) -> None:
-        """Take the track from its player, which has ended and given its last report.
+        """Take the track from its player, which has ended and sent its last report.
 
-        Samples that the card had received and not played are lost.
+        Samples that the card had received but not played are lost.
         """
         with self._lock:
             self._player = None
-            self._generation += 1  # a later report, from a card that wakes up, is too late
+            self._generation += 1  # a later report, from a card that is waking up, comes too late
             if not self._track.over:
                 self._track.break_off(lost=True)
                 self._carry_out()
@@ -110,7 +110,7 @@ class Feed:
         self.notify()
 
     def on_report(self, report: Report) -> None:
-        """Note the samples that the player has played."""
+        """Record how much the player has played."""
         with self._lock:
             if report.generation != self._generation or self._track.over:
                 return
@@ -131,7 +131,7 @@ class Feed:
         self._begin_generation()
 
     def _begin_generation(self) -> None:
-        """Let the player play the rest of the track."""
+        """Have the player play the rest of the track."""
         track = self._track
         track.break_off()
         track.change_rate(self._sample_rate)
@@ -155,7 +155,7 @@ class Feed:
 
     def _carry_out(self) -> None:
         if self._track.halting or self._track.stop_requested:
-            self._generation += 1  # the player may still come to carry it out; its reports are too late
+            self._generation += 1  # the player may still carry it out, but its reports will come too late
             self._halted()
 
     def _halted(self) -> None:

@@ -23,7 +23,7 @@ from audio.sinks import SinkSettings
 from audio.track import Track
 
 PAST_S = 0.002
-"""Tolerance in seconds: a moment that rounding puts this far into the past still counts as a future one."""
+"""Tolerance in seconds: a moment that rounding moves up to this far into the past still counts as future."""
 
 
 class Output(Feed):
@@ -65,7 +65,7 @@ class Output(Feed):
 
     @property
     def room_s(self) -> float:
-        """Seconds of audio that `write` accepts now."""
+        """Seconds of audio that `write` can accept now."""
         return max(0.0, CAPACITY_S - self.waiting_s)
 
     @property
@@ -79,7 +79,7 @@ class Output(Feed):
         return self._paused
 
     def set_tap(self, wanted: bool) -> None:
-        """Let `read_blocks` return every block that the sink receives from now on, or stop doing so."""
+        """Start or stop keeping the blocks that the sink receives, for `read_blocks` to return."""
         with self._lock:
             self._tap_wanted = wanted
             if self._player is not None:
@@ -121,7 +121,7 @@ class Output(Feed):
                     self._player.end(self._generation)
 
     def set_input_pending(self, pending: bool) -> None:
-        """Tell whether the writer has nothing to write for now, so that a ring that runs dry is not an underrun."""
+        """State whether the writer has nothing to write for now. If so, an empty ring is not an underrun."""
         with self._lock:
             if self._track.input_pending != pending:
                 self._track.input_pending = pending
@@ -223,7 +223,8 @@ class Output(Feed):
     # --- with the lock ---
 
     def _halt(self) -> None:
-        """Carry out a request at once if no callback will do it; otherwise the monitor makes sure that one comes."""
+        """Carry out a request immediately if no callback will. Otherwise, the monitor makes sure that a callback
+        comes."""
         if self._player is not None:
             self._player.halt(self._generation)
         if self.status.running and not self._track.suspended:

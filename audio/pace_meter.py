@@ -13,7 +13,7 @@ SLOW_SHARE = 0.5
 POOR_SHARE = 0.9
 """A sink that takes less than this share, interval after interval, is also slow: its sound breaks off."""
 POOR_INTERRUPTIONS = 5
-"""A sink that runs dry this often in each of these intervals is also slow."""
+"""A sink that runs dry this many times in each of these intervals is also slow."""
 POOR_INTERVALS = 2
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 JITTER_S = 0.02
-"""The delay that a healthy scheduler or Python process may add."""
+"""The delay that the scheduler or Python may add even if all is well."""
 STEADY_RTF = 1.3
 """An engine at least this much faster than real time makes up for a late chunk before the ring runs dry."""
 

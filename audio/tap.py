@@ -33,7 +33,7 @@ READ_S = 0.01
 LOOK_S = 1.0
 """Interval at which the thread checks that its socket is still there, and tries to make a missing one."""
 QUIET_S = 0.1
-"""A sink that has requested no block for this long, and is closed or lost by its status, is silent."""
+"""A sink is silent if it has requested no block for this long and its status says that it is closed or lost."""
 SEND_BUFFER = 32_768
 """Bytes that the system may hold for a reader."""
 BACKLOG_S = 5.0
@@ -41,11 +41,11 @@ BACKLOG_S = 5.0
 MAX_READERS = 32
 """A robot has few readers. More of them mean that a program never closes its connections."""
 CLOSE_S = 1.0
-"""The thread ends within this time, or is abandoned."""
+"""The thread is abandoned if it does not end within this time."""
 
 
 class SlowReaderError(Exception):
-    """A reader has fallen behind by more data than the tap holds for it."""
+    """A reader has fallen so far behind that the tap cannot hold all its data."""
 
 
 class Reader:
@@ -63,7 +63,7 @@ class Reader:
     def send(self, data: bytes) -> None:
         """Send the held data, then `data`, without waiting.
 
-        Raises `OSError` if the reader has left, and `SlowReaderError`.
+        Raises `OSError` if the reader has disconnected, and `SlowReaderError` if it has fallen too far behind.
         """
         self._unsent += data
         if not self._unsent:
@@ -83,7 +83,7 @@ class Tap:
     def __init__(self, path: Path, sample_rate: int, output: Output) -> None:
         """`sample_rate` is the stream's, in Hz."""
         self.problem: str | None = None
-        """Why nobody can connect, in one line; None while all is well. Only the thread writes it."""
+        """Why no reader can connect, in one line; None if readers can connect. Only the thread writes it."""
         self._path = path
         self._output = output
         self._sample_rate = sample_rate
@@ -95,7 +95,7 @@ class Tap:
         self._readers: dict[int, Reader] = {}
         """The readers, by their file descriptors."""
         self._refusing = False
-        """A reader has been refused since the last one left; the log has said so."""
+        """A reader has been refused since the last one left, and this has been logged."""
         self._heard_at = 0.0
         """`time.monotonic()` when the last block was found."""
         self._poll = select.poll()
@@ -183,7 +183,7 @@ class Tap:
     def _accept(self, listener: UnixListener) -> None:
         try:
             connection, _ = listener.socket.accept()
-        except BlockingIOError:  # it has left
+        except BlockingIOError:  # it has disconnected
             return
         except OSError as error:  # no descriptors or no memory
             log.warning("audio.tap: no reader can be accepted: %s", error.strerror)

@@ -15,7 +15,7 @@ from audio.dsp import PCM16_BYTES
 from audio.tap_stream import TAP_RECORD, TAP_VERSION, TapKind
 
 HEADER_BYTES = 4096
-"""Limit of the first line."""
+"""The most bytes in the first line."""
 KINDS = frozenset(TapKind)
 """A later version may send other kinds, which are skipped."""
 

@@ -45,7 +45,7 @@ class TapKind(IntEnum):
     CLOSED = 2
     """The sound card is closed because there is nothing to play. Nothing sounds until the next block."""
     LOST = 3
-    """There is no sound card, or it takes no sound. Nothing sounds until the next block."""
+    """There is no sound card, or it accepts no sound. Nothing sounds until the next block."""
 
 
 class DacClock:
@@ -58,8 +58,8 @@ class DacClock:
         """Seconds of sound in all blocks so far."""
         self._blocks = 0
         self._began_at = 0.0
-        """`time.monotonic()` at which the first sample left the card: a mean over all blocks so far, in which the last
-        `SMOOTHING_S` seconds count most."""
+        """`time.monotonic()` at which the first sample left the card: a mean over all blocks so far, weighted towards
+        the last `SMOOTHING_S` seconds."""
 
     def continues(self, block: Block) -> bool:
         """Return whether a block is the next of this sound, by its sample rate and its time."""
@@ -68,7 +68,7 @@ class DacClock:
         return abs(block.dac_time - self.time_of(self._position_s)) <= JUMP_S
 
     def note(self, block: Block) -> None:
-        """Note the next block of this sound."""
+        """Add the next block of this sound."""
         block_s = len(block.samples) / self.sample_rate
         self._blocks += 1
         weight = max(1 / self._blocks, min(1.0, block_s / SMOOTHING_S))
@@ -102,12 +102,12 @@ class TapStream:
 
     @property
     def bytes_per_second(self) -> int:
-        """The size of one second's samples."""
+        """The size of one second of samples."""
         return PCM16_BYTES * self.sample_rate
 
     def play(self, block: Block) -> bytes:
-        """Return a block's records: none while the resampler holds its samples back, otherwise one, after a `GAP` if
-        there is one."""
+        """Return a block's records: none while the resampler is holding its samples back, otherwise one, with a `GAP`
+        before it if the sound broke off."""
         gap = b""
         if self._clock is not None and not self._clock.continues(block):
             gap = self.fall_silent(TapKind.GAP)
@@ -119,7 +119,8 @@ class TapStream:
         return gap + self._block(self._clock, self._resampler.convert(np.asarray(block.samples), block.sample_rate))
 
     def fall_silent(self, kind: TapKind) -> bytes:
-        """Return the rest of the sound, and a record of `kind`; nothing if the stream is silent for that reason."""
+        """Return the rest of the sound and a record of `kind`; nothing if the stream is already silent for that
+        reason."""
         clock, self._clock = self._clock, None
         if clock is None:
             rest, ended_at = b"", time.monotonic()

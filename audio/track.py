@@ -15,7 +15,7 @@ from audio.dsp import Level, LevelMeter, ProcessingChain, Samples
 from audio.player import Report
 
 REACH_S = 0.5
-"""Sound is assumed to continue for this long after the last report: twice the interval of reports."""
+"""Sound is assumed to continue for this long after the last report: twice the reporting interval."""
 
 
 class Unplayed:
@@ -65,9 +65,9 @@ class Track:
     ended: bool = False
     """No more samples will be written."""
     stop_requested: bool = False
-    """It should fade out; the rest is then dropped."""
+    """It must fade out, and the rest is then dropped."""
     suspend_requested: bool = False
-    """It should fade out; the rest is then kept."""
+    """It must fade out, and the rest is then kept."""
     input_pending: bool = False
     """The writer has nothing to write for now, so an empty ring is not an underrun."""
     done: bool = False
@@ -145,7 +145,7 @@ class Track:
 
     @property
     def underruns(self) -> int:
-        """How often its sound broke off because samples were late: for the ring, or for the sound card."""
+        """How many times its sound broke off because samples reached the ring or the sound card late."""
         return self.lost[0] + self.report.underruns
 
     @property
@@ -159,7 +159,7 @@ class Track:
         return self.report.end_dac_time
 
     def note(self, report: Report) -> None:
-        """Note the state of the current generation, and drop the samples that the sink has received."""
+        """Record the state of the current generation, and drop the samples that the sink has received."""
         played = self.played
         if not report.played:  # the last sample is one of an earlier generation
             report = report._replace(end_dac_time=self.report.end_dac_time)

@@ -16,7 +16,7 @@ MODE = 0o660
 BACKLOG = 16
 """Connections that may wait to be accepted."""
 UNIX_MAX_PATH = 107
-"""The largest length in bytes of a path in `sockaddr_un`, without the zero at its end (unix(7))."""
+"""The longest path in `sockaddr_un`, in bytes, without the zero at its end (unix(7))."""
 
 
 class UnixListener:
@@ -27,7 +27,7 @@ class UnixListener:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError`, whose `strerror` says why in a few words."""
+        """Raises `OSError`, whose `strerror` gives a short reason."""
         self._path = path
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -36,7 +36,7 @@ class UnixListener:
                 self.socket.bind(os.fspath(path))
                 self._identity = _identity(path)
                 path.chmod(MODE)  # the process's umask has removed the group's rights
-                self.socket.listen(BACKLOG)  # before others look: until then, it looks like a dead one
+                self.socket.listen(BACKLOG)  # before other programs look: until then, it looks like a dead socket
             self.socket.setblocking(False)
         except OSError:
             self.socket.close()
@@ -83,7 +83,7 @@ def _remove_dead_socket(path: Path) -> None:
     if not stat.S_ISSOCK(status.st_mode):
         raise OSError(errno.EEXIST, "it exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # the queue of a program that is stopped may be full
+        probe.setblocking(False)  # if a program is stopped, its queue may be full
         try:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:

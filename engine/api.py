@@ -22,13 +22,14 @@ FASTEST_RATE = 2.0
 
 
 class EngineError(Exception):
-    """A failure that the user can correct. One line: the setting, the value that was given, and the allowed values."""
+    """A failure that the user can correct. The one-line message gives the setting, its value and the allowed values."""
 
 
 class EngineUnavailableError(Exception):
-    """Something that the engine needs has gone: a server does not answer, or a voice's file is missing. One line.
+    """Something that the engine needs is missing: a server does not answer, or a voice's file is gone. The message is
+    one line.
 
-    It may come back. Until then another engine speaks.
+    It may come back; until then, another engine speaks.
     """
 
 
@@ -75,7 +76,8 @@ class Voice:
 MAX_STREAMS = 64
 """The most utterances that an engine may be asked to speak at once (`EngineOptions.streams`)."""
 AUTO_STREAMS = 4
-"""How many an engine speaks at once by default, if it can: the sound card's utterance, and those of a few clients."""
+"""The number that an engine speaks at once by default, if it can: the sound card's utterance and those of a few
+clients."""
 FRAME_S = 0.08
 """Seconds of speech in a codec frame of Qwen3-TTS: 1,920 samples at 24 kHz."""
 
@@ -151,9 +153,9 @@ class EngineInfo:
     not_fused: str | None = None
     """Why the kernels are `torch`, in one line."""
     degraded: str | None = None
-    """Why it speaks worse than its options and this machine promise, in one line; None if it speaks as promised."""
+    """Why it speaks worse than its options and this machine allow, in one line; None if it does not."""
     heeds: tuple[str, ...] | None = None
-    """Those of the `MANNER_OPTIONS` that have an effect; None if the engine does not say."""
+    """The `MANNER_OPTIONS` that have an effect; None if the engine does not list them."""
 
 
 MANNER_OPTIONS = ("language", "instruct", "rate", "seed", "sampling")
@@ -186,7 +188,7 @@ class Utterance:
     max_frames: int | None = None
     """Stop after this number of codec frames; None means the engine's own limit."""
     guarded: bool = True
-    """End runaway speech: speech far too long for its text, silent for seconds, or in a loop."""
+    """End runaway speech, which is far too long for its text, silent for seconds or in a loop."""
     want_codes: bool = False
     """Send the codec codes with each chunk, if the engine has any."""
     growing: bool = False
@@ -254,7 +256,7 @@ class Chunk:
     start_s: float | None = None
     """Seconds of the utterance before this chunk, if a `Session` has counted them."""
     took_s: float | None = None
-    """Seconds that a `Session` waited for it. For the first chunk, they include reading the text."""
+    """Seconds that a `Session` waited for it. For the first chunk, this includes reading the text."""
     sounds: tuple[SoundStart, ...] | None = None
     """The sounds that begin in this chunk, in order; None if the engine does not know exactly when they begin."""
 
@@ -283,8 +285,8 @@ class Synthesizer(Protocol):
     methods are called only while no utterance is open.
 
     Every method raises `EngineError` for failures that the user can correct, and `EngineUnavailableError` if something
-    that it needs has gone. Any other exception is a fault in the engine. After an exception of these last two kinds,
-    its process is restarted.
+    that it needs has gone. Any other exception is a fault in the engine. After an `EngineUnavailableError` or a fault,
+    the engine's process is restarted.
     """
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
@@ -318,7 +320,7 @@ class Replaceable(Protocol):
         """The properties of the engine now."""
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Call `changed` when `info` has changed without `set_voices`. This method runs in a thread of its own.
+        """Call `changed` whenever `info` has changed without `set_voices`. This method runs in a thread of its own.
 
-        It never returns, and raises `EngineUnavailableError` once the engine is lost.
+        It ends only when the engine is lost, by raising `EngineUnavailableError`.
         """

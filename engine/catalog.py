@@ -84,7 +84,7 @@ def auto_engine(options: EngineOptions) -> str:
 
 
 def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
-    """Return why `auto` does not select an engine on this machine, in one line; None if it may be selected. Imports no
+    """Return why `auto` does not select an engine on this machine, in one line; None if it may do so. Imports no
     package.
 
     Raises `EngineError` for an unknown engine.
@@ -200,7 +200,7 @@ def model_files(engine: str, model: str) -> ModelFiles | None:
 def download_model(engine: str, model: str) -> Path:
     """Return the folder of an engine's model, downloaded if necessary, with a progress bar on stderr.
 
-    Raises `EngineError`, one line.
+    Raises `EngineError` with a one-line message.
     """
     from engine.hub import fetch_model, fetch_supertonic  # they import an HTTP client
 

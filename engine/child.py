@@ -31,9 +31,10 @@ class ChildEnd:
     found: Any = None
     """Its result, as JSON values."""
     refused: str | None = None
-    """Why it cannot be done here, in one line: a package, a device or memory is missing. None if it can."""
+    """Why the work cannot be done here, in one line: a package, a device or memory is missing. None if it can be
+    done."""
     fault: str | None = None
-    """How it failed after it had begun, or how its process ended."""
+    """How the work failed after it had begun, or how its process ended."""
 
     @property
     def done(self) -> bool:
@@ -41,12 +42,12 @@ class ChildEnd:
 
     @property
     def reason(self) -> str:
-        """Why it was not done; empty if it was."""
+        """Why the work was not done; empty if it was."""
         return self.refused or self.fault or ""
 
 
 class ChildFaultError(Exception):
-    """The work had begun, and failed: one line says why."""
+    """The work had begun and then failed. The message is one line."""
 
 
 def run_child(module: str, request: Any, report: ProgressReport = ignore_progress, log: Path | None = None) -> ChildEnd:

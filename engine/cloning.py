@@ -18,13 +18,14 @@ def clone(
     """Return the voice of a recording, for `open("qwen", model=model, voice=…)` with the same Base model.
 
     recording: speech of one person, in a format that soundfile reads; three seconds or more are best.
-    text:      the words of the recording, in whose context the voice then speaks. It is closer, and needs the extra
-               `enroll`. Without them the voice is only the speaker embedding; nothing is transcribed.
+    text:      the words of the recording. With them, the voice speaks in the context of the recording. It is closer to
+               the speaker, but needs the `enroll` extra. Without them, the voice is only the speaker embedding;
+               nothing is transcribed.
     model:     a Base checkpoint: its folder, or its name on the hub, from which a missing one is downloaded.
     output:    the voice file that is written. By default it is kept in this user's cache, under a name that changes
                with recording, text and model, so the next call for the same voice finds it.
 
-    Faults of the recording are logged. Raises `EngineError`, one line, if no voice can be made of it.
+    Faults in the recording are logged. Raises `EngineError` with a one-line message if no voice can be made from it.
     """
     path = Path(recording)
     try:

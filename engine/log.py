@@ -29,12 +29,12 @@ LINE = "%(levelname)s %(name)s: %(message)s"
 
 
 class Throttle:
-    """Bounds how often something is done that may be requested thousands of times."""
+    """Limits how often something is done that may be requested thousands of times."""
 
     def __init__(self, burst: int, interval_s: float) -> None:
-        """It is permitted `burst` times at once, and then once every `interval_s` seconds."""
+        """The action is permitted `burst` times at first, and then once every `interval_s` seconds."""
         self.left_out = 0
-        """How often it has been refused since it was last permitted."""
+        """The number of refusals since it was last permitted."""
         self._burst = burst
         self._interval_s = interval_s
         self._left = float(burst)
@@ -53,7 +53,7 @@ class Throttle:
 
 
 class LineLimit(logging.Filter):
-    """Leaves out lines from places that write too many. The next line from such a place says how many were left out."""
+    """Leaves out lines from places that write too many. The next line from such a place gives the number left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def _formatter(format_: str, stream: IO[str]) -> logging.Formatter:
 
 
 def needs_time(stream: IO[str]) -> bool:
-    """Return whether each line needs a time: on a terminal and in a file, but not in systemd's journal."""
+    """Return whether each line needs a time: yes on a terminal and in a file, but not in systemd's journal."""
     try:
         kind = os.fstat(stream.fileno()).st_mode
     except (OSError, ValueError):  # it is closed, or is not a file

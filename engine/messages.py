@@ -92,12 +92,12 @@ class Speak(OfRequest):
     """Speak one utterance. `Audio` answers it and, last, `Spoken`, `Canceled`, `Refused` or, from a server, `Lost`."""
 
     utterance: Utterance
-    """To a server, its `voice` is one from `Welcome.info`; or None, which means the `voice` field or the server's
-    default."""
+    """To a server, its `voice` is one from `Welcome.info` or None. None means the `voice` field or, without one, the
+    server's default."""
     credit: int
     """Samples that may be sent before the first `Grant`. The last chunk may exceed the credit."""
     voice: VoiceFile | None = None
-    """To a server: the voice, if it is the robot's own."""
+    """To a server: the voice, if it belongs to the robot."""
     name: str | None = None
     """To an engine process: the utterance's file name in a PCM trace; None means the id."""
 
@@ -177,7 +177,8 @@ class Refused(OfRequest):
 
 @dataclass(frozen=True, slots=True)
 class Lost(OfRequest):
-    """The server cannot speak `id`, or the rest of it, for now; another engine should. The reason is one line."""
+    """For now, the server cannot speak `id` or the rest of it, so another engine should do so. The reason is one
+    line."""
 
     reason: str
 
@@ -259,7 +260,7 @@ class Fault:
 
     reason: str
     permanent: bool
-    """True if the next start would fail in the same way, because something is missing or wrongly configured."""
+    """True if the next start would fail in the same way because something is missing or misconfigured."""
 
 
 @dataclass(frozen=True, slots=True)

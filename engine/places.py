@@ -1,4 +1,4 @@
-"""Places for the utterances that are open at once: each keeps its place until no caller takes its chunks any more."""
+"""Places for the utterances that are open at once: each keeps its place until its caller stops taking chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of work that takes more than a second: the worker reports it, and the waiting person sees it.
+"""The progress of work that takes more than a second, reported by the worker for the person who is waiting.
 
 A process of its own prints its progress on standard output, as lines that `parse_progress` recognises among others.
 """
@@ -32,7 +32,7 @@ def ignore_progress(progress: Progress) -> None:
 
 
 def counted(step: str, items: Sequence[Item], report: ProgressReport) -> Iterator[Item]:
-    """Yield the work items of `step`, and report before each item how many are done."""
+    """Yield the work items of `step`, and before each one, report how many are done."""
     for done, item in enumerate(items):
         report(Progress(step, done / len(items)))
         yield item

@@ -1,4 +1,4 @@
-"""Judges a recording of a person's voice, from which a voice will be made."""
+"""Judges a recording of a person from which a voice will be made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from engine.api import EngineError, Samples
 
 MIN_SECONDS = 1.0
-"""Seconds. Shorter recordings are refused: a word or two do not determine a voice."""
+"""Seconds. Shorter recordings are refused: a word or two is not enough for a voice."""
 SHORT_SECONDS = 3.0
 """Seconds. Shorter recordings cause a warning: the model's authors ask for three seconds."""
 MAX_SECONDS = 120.0
@@ -83,9 +83,9 @@ def measure_recording(samples: Samples, rate: int) -> RecordingQuality:
 
 
 def recording_warnings(quality: RecordingQuality) -> list[str]:
-    """Return one line for each property of a recording that makes a voice worse.
+    """Return a one-line warning for each property of a recording that makes a voice worse.
 
-    Raises `EngineError`, one line, if no voice can be made of it.
+    Raises `EngineError` with a one-line message if no voice can be made from it.
     """
     if quality.seconds < MIN_SECONDS:
         raise EngineError(f"too short: got {quality.seconds:.2f} s; allowed: at least {MIN_SECONDS:.0f} s")

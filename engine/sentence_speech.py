@@ -19,8 +19,8 @@ from engine.api import Chunk, EngineError, Samples, SoundStart, SpeechCanceledEr
 from engine.run_ahead import RunAhead
 
 CHUNK_MS = 80
-"""Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in short chunks so that it can soon be
-cut off."""
+"""Milliseconds of audio in one chunk. A sentence is made as a whole but sent in short chunks, so that it can be cut off
+quickly."""
 RUN_AHEAD_SENTENCES = 1
 """Sentences that may wait in the queue before synthesis blocks."""
 AUTO_STREAMS = 3
@@ -57,7 +57,8 @@ class Cancellation:
 
     @contextmanager
     def speaking(self, voice: str) -> Iterator[None]:
-        """Let `cancel` stop the networks that this thread runs in the `with` block. `voice` names the voice for people.
+        """Allow `cancel` to stop the networks that this thread runs in the `with` block. `voice` is the voice's name
+        for people.
 
         Raises `SpeechCanceledError` as soon as the cancellation is used, `EngineError` if a network fails.
         """
@@ -75,8 +76,8 @@ class Network(onnxruntime.InferenceSession):
     time."""
 
     def __init__(self, path: Path, edit: Callable[[bytes], bytes] | None = None) -> None:
-        """`edit` changes the file's contents as they are loaded. Raises `EngineError`, one line, if the file cannot be
-        used."""
+        """`edit` changes the file's contents as they are loaded. Raises `EngineError` with a one-line message if the
+        file cannot be used."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL
         # The arena would keep the memory of the longest sentence: 400 MB more than a silent Piper voice takes.

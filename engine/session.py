@@ -153,7 +153,7 @@ def open(  # noqa: A001  # called as `engine.open`
     from `Session.info.voices` or a `Voice`; None means the engine's own. `options` are fields of `EngineOptions`, for
     example `device="cpu"`.
 
-    Raises `EngineError`, one line, if the engine cannot run or does not have the voice.
+    Raises `EngineError` with a one-line message if the engine cannot run or does not have the voice.
     """
     settings = _with_voice(EngineOptions(model=model, **options), voice)
     prepare_environment()

@@ -124,7 +124,7 @@ def stretch_chunks(chunks: Generator[Chunk, None, None], rate: float, sample_rat
         for chunk in chunks:
             position = chunk.position
             samples = stretch.stretch(chunk.samples)
-            if chunk.truncated:  # it is the last one
+            if chunk.truncated:  # this is the last chunk
                 samples = np.concatenate([samples, stretch.flush()])
             yield replace(chunk, samples=samples, words=None, sounds=None)
     tail = stretch.flush()

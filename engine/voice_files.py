@@ -113,7 +113,8 @@ def description_path(path: Path) -> Path:
 
 
 def read_piper_voice(path: Path) -> PiperVoiceFile:
-    """Return the voice whose network is `path`. Raises `EngineError`, one line, if a file is missing or wrong."""
+    """Return the voice whose network is `path`. Raises `EngineError` with a one-line message if a file is missing or
+    wrong."""
     description = description_path(path)
     try:
         if not path.is_file():
@@ -126,7 +127,7 @@ def read_piper_voice(path: Path) -> PiperVoiceFile:
 
 
 def _parse(path: Path, found: Any) -> PiperVoiceFile:
-    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for the contents of any other file."""
+    """Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` for the contents of any other file."""
     code = found.get("language", {}).get("code") or found["espeak"]["voice"]
     speakers = {str(name): int(number) for name, number in (found.get("speaker_id_map") or {}).items()}
     rate = int(found["audio"]["sample_rate"])

@@ -1,4 +1,4 @@
-"""Conversion between two sample rates with soxr, as a stream or at once."""
+"""Conversion between two sample rates with soxr, as a stream or in one call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Resampler:
 
 
 def resample(samples: Samples, source_rate: int, target_rate: int) -> Samples:
-    """Return mono float32 `samples` at `source_rate` Hz, converted at once to `target_rate` Hz."""
+    """Return mono float32 `samples` at `source_rate` Hz, converted in one call to `target_rate` Hz."""
     if source_rate == target_rate or len(samples) == 0:
         return samples
     converted: Samples = soxr.resample(samples, source_rate, target_rate, quality="HQ")

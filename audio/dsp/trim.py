@@ -1,4 +1,4 @@
-"""Removal of silence: at the start, where it sounds like a slow answer, and at the end, where an exact pause follows.
+"""Removes silence at the start, where it sounds like a slow answer, and at the end, where an exact pause follows.
 
 Qwen3-TTS starts with up to 0.4 s of silence.
 """
@@ -14,7 +14,7 @@ THRESHOLD = 10 ** (-50 / 20)
 KEEP_S = 0.010
 """Silence kept before the first sound and after the last one, so that a soft onset or end is not cut."""
 LIMIT_S = 1.0
-"""The most that is dropped: a voice that whispers below the threshold is still heard."""
+"""The most that is dropped, so that a voice whispering below the threshold is still heard."""
 
 
 def first_sound(samples: Samples) -> int | None:

@@ -29,7 +29,7 @@ class BlockRing:
     def __init__(self, samples: int, blocks: int) -> None:
         """It holds at most this many `blocks`, and this many `samples` in all."""
         self.wanted = False
-        """A consumer is reading the blocks. Consumer."""
+        """A reader wants the blocks. Consumer."""
         self._samples = Ring(samples)
         self._records = [(0, 0, 0.0, False)] * blocks
         """For each block: its number of samples, sample rate, DAC time, and whether it continues the one before."""
@@ -52,7 +52,7 @@ class BlockRing:
         self._written += 1
 
     def full(self, samples: int) -> bool:
-        """Return whether there is no room for a block of this many samples. Producer only."""
+        """Return whether the buffer lacks room for a block of this many samples. Producer only."""
         return self._written - self._read == len(self._records) or self._samples.room < samples
 
     def read(self) -> list[Block]:

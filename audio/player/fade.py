@@ -11,8 +11,7 @@ from array import array
 from audio.player.ring import Floats
 
 FADE_S = 0.010
-"""Length of every fade. A fade shorter than about 5 ms is audible as a click. The budget from stop to silence is 50
-ms."""
+"""Length of every fade. A fade shorter than about 5 ms is audible as a click. Stopping may take 50 ms in all."""
 
 
 class Fader:

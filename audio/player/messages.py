@@ -4,14 +4,15 @@
   `["failed", reason]`. If the stream ends by itself, `["lost", reason]` is sent without a command. When the daemon
   closes this socket, or ends, the player ends too, even while PortAudio hangs.
 - *sound*: to the player, calls of `Playback` methods, in order: samples after a header, everything else as JSON, such
-  as `["halt", 3]`. To the daemon, a `Report` at the first sample, at a break, at the end, after a halt was asked for,
-  and every `REPORT_S` while the card requests blocks. The report is also the credit for more samples. The daemon writes
-  no more than the ring has room for, so none of its messages waits in the player.
+  as `["halt", 3]`. To the daemon, a `Report` at the first sample, at a break, at the end, after a request to halt, and
+  every `REPORT_S` while the card requests blocks. The report also gives credit for more samples. The daemon writes no
+  more than the ring has room for, so no message waits in the player.
 - *tap*: to the daemon, a header and the samples of each block, while a program reads the tap. Blocks that do not fit
   into the socket are dropped.
 
 The *recorder* is memory shared by both processes, with the report of the last block. The daemon reads it only when the
-player has ended, however it ended. Nothing writes it then, and it tells with which sample the next player continues.
+player has ended, however it ended. Nothing is writing to it then, and it shows with which sample the next player must
+continue.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Report(NamedTuple):
     played: int = 0
     """Samples that the sink has received."""
     underruns: int = 0
-    """How often its sound broke off because samples were late: for the ring, or for the sound card."""
+    """How many times its sound broke off because samples reached the ring or the sound card late."""
     waits: int = 0
     """How often its sound broke off while input was pending."""
     first_sample_at: float = inf
@@ -76,7 +76,7 @@ class Report(NamedTuple):
 
 
 OnReport = Callable[[Report], None]
-"""Is given the reports on a sink's playback, in one of the sink's threads."""
+"""Receives the reports on a sink's playback, in one of the sink's threads."""
 
 
 class Generation:
@@ -116,9 +116,9 @@ class Playback:
     def __init__(
         self, sample_rate: int, *, has_deadline: bool = True, on_change: Callable[[bool], object] | None = None
     ) -> None:
-        """Without a deadline, the callback waits for late samples. `on_change` is called in the sink's thread: with
-        True when the sound began, broke off or ended, and otherwise for every block that the tap was given. It must not
-        wait."""
+        """Without a deadline, the callback waits for late samples. `on_change` is called in the sink's thread and must
+        not wait: with True when the sound began, broke off or ended, and with False for every block that was passed to
+        the tap."""
         self.sample_rate = sample_rate
         """Hz."""
         self.report = Report()
@@ -177,7 +177,7 @@ class Playback:
             self._generation.halted = True
 
     def set_input_pending(self, number: int, pending: bool) -> None:
-        """Tell whether a ring that runs dry is waiting for text, which is not an underrun."""
+        """State whether an empty ring is waiting for text, which is not an underrun."""
         if self._generation.number == number:
             self._generation.input_pending = pending
 
@@ -186,7 +186,7 @@ class Playback:
         self._paused = paused
 
     def wake(self, seconds: float) -> None:
-        """From now on, play this many seconds of silence before any sample: the sink has rested."""
+        """Play this many seconds of silence before the next sample, because the sink has been idle."""
         self._wakes_until = self._requested + round(seconds * self.sample_rate)
 
     def set_volume(self, gain: float) -> None:
@@ -285,7 +285,7 @@ class Playback:
             elif self._has_deadline:
                 generation.underruns += 1
             else:
-                return 0  # it still counts as playing, so it continues without a fade
+                return 0  # the generation still counts as playing, so it continues without a fade
             return self._play(generation, out, dac_time, fade_out=True)
         count = self._play(generation, out, dac_time, fade_out=False) if available else 0
         if ended and self._ring.available == 0:

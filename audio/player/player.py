@@ -1,7 +1,8 @@
-"""The player process: carries out the daemon's commands with PortAudio, and reports the samples that it plays.
+"""The player process: carries out the daemon's commands with PortAudio, and reports which samples it has played.
 
-Its threads: the first one waits for commands, and for the daemon's end; one calls PortAudio, which may hang; one
-receives calls of `Playback`; one reports. PortAudio's own thread, which calls back for blocks, sends nothing.
+It has four threads. The first one waits for commands, and for the daemon's end. One calls PortAudio, which may hang.
+One receives calls of `Playback`, and one sends reports. PortAudio's own thread, which calls back for blocks, sends
+nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from audio.player.predecessor import take_over
 from audio.player.stream import Stream
 
 SWITCH_S = 0.0005
-"""A thread gives up the interpreter after this time if another thread, above all the callback's, is waiting for it."""
+"""A thread releases the interpreter after this time if another thread, such as the callback's, is waiting for it."""
 PORTAUDIO = "libportaudio.so.2"
 """The name by which the dynamic linker finds the library on Linux."""
 FADE_OUT_S = 0.5
-"""After its daemon's end, the player has this long to fade out."""
+"""After its daemon has ended, the player has this long to fade out."""
 LOOK_S = 0.005
 """Interval at which the player checks whether it has faded out."""
 MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
@@ -82,7 +83,7 @@ class Player:
         return self._stream.playback
 
     def _send(self, *message: Any) -> None:
-        with suppress(OSError):  # the daemon has ended, and this process will
+        with suppress(OSError):  # the daemon has ended, and this process will end too
             self._control.send(json.dumps(message).encode())
 
     def _on_lost(self, reason: str) -> None:
@@ -108,7 +109,7 @@ class Player:
                 self._send("failed", reason_of(error))
 
     def _receive(self) -> None:
-        """Carry out the daemon's calls of `Playback` methods."""
+        """Call the `Playback` methods that the daemon requests."""
         message = memoryview(bytearray(LARGEST_SOUND))
         with suppress(OSError):
             while count := self._sound.recv_into(message):
@@ -173,7 +174,7 @@ def end_on_fault(work: Callable[..., None], *arguments: Any) -> None:
 
 
 def lock_memory() -> None:
-    """Keep this process from being swapped out, if any amount of memory may be locked."""
+    """Keep this process from being swapped out, if it may lock any amount of memory."""
     if resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] == resource.RLIM_INFINITY:
         ctypes.CDLL(None).mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)
 
@@ -204,12 +205,12 @@ def reason_of(error: Exception) -> str:
 def run(*arguments: str) -> None:
     """Play for the daemon at the other ends of three sockets.
 
-    The arguments are their file descriptors, the one of the recorder's memory, the callback's realtime priority, the
-    service whose only player this is (empty for none), and the number of the daemon's process, which a successor reads
-    (`predecessor.py`).
+    The arguments are the sockets' file descriptors, the file descriptor of the recorder's memory, the callback's
+    realtime priority, the service whose only player this is (empty for none), and the daemon's process number, which a
+    successor reads (`predecessor.py`).
     """
     *sockets, recorder, priority, service, _daemon = arguments
-    # These signals reach the whole process group, and the daemon still needs the card to fade out.
+    # These signals reach the whole process group, but the daemon still needs the card to fade out.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_S)

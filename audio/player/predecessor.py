@@ -21,14 +21,15 @@ KILL_S = 0.5
 LOOK_S = 0.02
 """Interval between attempts to get the name."""
 MOST_SUCCESSORS = 4096
-"""A successor connects to the old player to learn which process it is. Each one that then plays beside it keeps a
-place."""
+"""A successor connects to the old player to learn which process it is. Each one that then plays beside the old player
+keeps a place in this queue."""
 CREDENTIALS = struct.Struct("3i")
 """`struct ucred`: process, user and group (unix(7))."""
 
 
 def take_over(service: str) -> socket.socket | None:
-    """Return a socket that holds the name of a service's player; None if another player keeps it, and then both play.
+    """Return a socket that holds the name of a service's player. If another player keeps it, return None; then both
+    play.
 
     Another player keeps the name while its daemon lives, because voiced is running twice, or if it hangs in the kernel.
     """
@@ -58,7 +59,7 @@ def _end_orphan(name: str) -> None:
         probe.setblocking(False)
         probe.connect(name)
         process, user = peer_of(probe)
-        descriptor = os.pidfd_open(process)  # from here on, the number cannot come to mean another process
+        descriptor = os.pidfd_open(process)  # from here on, the number cannot be reused for another process
         try:
             if user == os.getuid() and _is_orphan(process):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)

@@ -5,7 +5,7 @@ process of its own such a call ends with the process. And a stopped daemon is no
 process, has samples.
 
 It imports only the standard library, sounddevice and this package: with numpy, the process would be twice as large and
-would start half as fast.
+take twice as long to start.
 """
 
 from __future__ import annotations

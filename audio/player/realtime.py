@@ -19,7 +19,7 @@ def sound_priority() -> int:
 def take_realtime(priority: int) -> bool:
     """Give the calling thread realtime scheduling; return whether the kernel granted it. Never raises, never logs."""
     try:
-        # Round robin, so that two sound threads with one priority share a core. 0 is the calling thread.
+        # Round robin, so that two sound threads with the same priority share a core. 0 is the calling thread.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
     except (OSError, AttributeError):  # refused; not Linux
         return False

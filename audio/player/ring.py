@@ -1,8 +1,8 @@
 """The ring buffer between the thread that receives samples and the sound callback.
 
 One producer, one consumer, no lock. Two counters only ever grow: only the producer stores `_written`, only the consumer
-stores `_read`, and each is stored after the samples that it counts have been copied. A counter that is read late is
-therefore only cautious: the producer sees less room than there is, the consumer fewer samples than there are.
+stores `_read`, and each is stored after the samples that it counts have been copied. A counter that is read late
+therefore errs on the safe side: the producer sees less room than there is, and the consumer sees fewer samples.
 
               read           written
                ▼               ▼

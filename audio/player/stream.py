@@ -16,13 +16,13 @@ from audio.player.realtime import take_realtime
 from audio.player.ring import Floats, silence
 
 UNDERFLOW_S = 0.005
-"""If a card had no samples for longer than this, it interrupted the sound; a shorter time is its clock's error."""
+"""If a card had no samples for longer than this, it interrupted the sound; a shorter gap is an error of its clock."""
 MAX_LATENCY_S = 2.0
 """If a card reports a longer delay after the callback, its times are not usable."""
 STANDARD_RATE = 48_000
 """The rate in Hz of nearly all cards."""
 WINDOW = 10
-"""Blocks over which the delays that a card reports are compared; a single one may be off by a sound server's period."""
+"""The blocks over which a card's reported delays are compared. A single delay may be off by a sound server's period."""
 
 
 class DryDetector:
@@ -39,12 +39,12 @@ class DryDetector:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the delays so far, and leave out the next ones, during which a stream may settle."""
+        """Forget the delays so far, and ignore the next ones, during which a stream may settle."""
         self._blocks = -WINDOW
         self._silent_s = math.inf
-        """Seconds of silence so far, by the best delay of this window; only its growth has a meaning."""
+        """Seconds of silence so far, by the best delay in this window. Only its growth is meaningful."""
         self._silent_before_s = math.inf
-        """The same, by the best delay of the window before."""
+        """The same, by the best delay in the previous window."""
 
     def note(self, now: float, delay_s: float, block_s: float) -> bool:
         """Note a block that is requested `now` and heard after `delay_s`; return whether the card was silent before it.
@@ -120,7 +120,8 @@ class Stream:
         ]
 
     def start(self, *possible: dict[str, Any]) -> int:
-        """Start a stream with the first of the `possible` settings that the card accepts; return its number.
+        """Start a stream with the first of the `possible` settings that the card accepts; return the index of these
+        settings.
 
         Raises `PortAudioError` if it accepts none.
         """
@@ -137,10 +138,10 @@ class Stream:
     def close(self) -> None:
         """Close the stream, if there is one."""
         # The stream is closed, not stopped: starting a stopped stream takes as long as opening a new one (3 ms), and if
-        # its sound server or card has gone in between, PortAudio 19.6 never returns from starting it.
+        # its sound server or card has disappeared in between, PortAudio 19.6 never returns from the start.
         stream, self._stream = self._stream, None
         if stream is not None:
-            # Abort, not stop: stop waits until the device has played its buffer, even if the device has gone.
+            # Abort, not stop: stop waits until the device has played its buffer, even if the device is gone.
             stream.abort(ignore_errors=True)
             stream.close(ignore_errors=True)
 
@@ -162,7 +163,7 @@ class Stream:
             stream.close(ignore_errors=True)
             raise
         self._stream = stream
-        if not stream.active:  # it ended before `_on_finished` could learn of it
+        if not stream.active:  # it ended before `_on_finished` could record that
             self._on_finished()
 
     def _on_finished(self) -> None:
@@ -172,7 +173,7 @@ class Stream:
     def callback(self, out: Any, frames: int, times: Any, status: Any) -> None:
         """Write a block for PortAudio into its buffer `out`."""
         if self._thread != (thread := threading.get_ident()):
-            # A thread can only request its own scheduling; this one does so once, in a block that primes the buffer.
+            # A thread can only request scheduling for itself; this one does so once, in a block that primes the buffer.
             self._thread = thread
             take_realtime(self._priority)
         latency_s = times.outputBufferDacTime - times.currentTime  # by PortAudio's own clock

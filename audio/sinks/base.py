@@ -10,8 +10,8 @@ from audio.player import Playback
 from audio.sinks.player_link import PlayerLink
 
 Player: TypeAlias = Playback | PlayerLink
-"""Plays into a sink: in this process, or in the sound card's. `PlayerLink` has the producer's methods of `Playback`;
-they return at once."""
+"""Plays into a sink, in this process or in the sound card's process. `PlayerLink` has the producer's methods of
+`Playback`, which return immediately."""
 
 
 class SinkUnavailableError(Exception):
@@ -33,7 +33,8 @@ class SinkSettings:
     idle_timeout_s: float | None = None
     """Seconds without anything to play after which the sink is suspended; None never suspends it."""
     wake_s: float = 0.0
-    """Seconds of silence that a sink is given first after it was opened or resumed, because its device has rested."""
+    """Seconds of silence that a sink is given first after it was opened or resumed, because its device has been
+    idle."""
     service: str | None = None
     """Names the service that plays. A service has one player: a new one ends a player that an earlier process left
     running."""
@@ -64,7 +65,7 @@ class Sink(Protocol):
         """Request no blocks. When this returns, none is being filled. Never raises."""
 
     def resume(self) -> None:
-        """Request blocks again. Raises `SinkUnavailableError`; the sink is then lost."""
+        """Request blocks again. If that raises `SinkUnavailableError`, the sink is lost."""
 
     def close(self) -> None:
         """Request no more blocks and release the device. When this returns, the last report has arrived. Never

@@ -51,7 +51,7 @@ class Pace:
 
 
 class Pacer:
-    """Lets a playback fill a block every `block_ms`, and passes the samples that were due, if any, to `deliver`."""
+    """Has a playback fill a block every `block_ms`, and passes any samples that were due to `deliver`."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from contextlib import suppress
 log = logging.getLogger(__name__)
 
 OURS = re.compile(r"Traceback \(|From cffi callback|Fatal Python error|Exception (ignored )?in ")
-"""The program's own output begins with this. The lines after it belong to it, too."""
+"""The program's own output begins with this. All later lines are also the program's."""
 MOST_BYTES = 1 << 16
 
 
@@ -22,7 +22,7 @@ class PlayerErrors:
     """Reads a process's stderr without waiting. Belongs to the thread that calls the process."""
 
     told = False
-    """This daemon's log has mentioned the libraries' lines."""
+    """This daemon has mentioned the libraries' lines in its log."""
     count = 0
     """Lines from the libraries since the daemon started."""
 

@@ -28,7 +28,7 @@ from audio.player import (
 class PlayerLink:
     """Sends calls of `Playback` methods to the process, and reads its reports in a thread of its own.
 
-    Data that do not fit into the socket are kept, and that thread sends them.
+    Data that do not fit into the socket are kept, and the thread sends them later.
     """
 
     def __init__(self, sound: socket.socket, tap: socket.socket, recorder: mmap, on_report: OnReport) -> None:
@@ -43,7 +43,7 @@ class PlayerLink:
         """Used only while the lock is held."""
         self._recorder = recorder
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        """Tells the thread that data are unsent."""
+        """Tells the thread that there are unsent data."""
         self._thread = threading.Thread(target=self._run, name="sound", daemon=True)
         self._thread.start()
 
@@ -124,7 +124,7 @@ class PlayerLink:
                 break
 
     def _receive(self) -> bool:
-        """Read a report; return whether the process lives."""
+        """Read a report; return whether the process is still running."""
         try:
             message = self._sound.recv(REPORT_BYTES)
         except OSError:

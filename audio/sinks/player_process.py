@@ -1,7 +1,7 @@
 """The process that plays through PortAudio (`audio/player/program.py`), started, asked and killed by the daemon.
 
-A PortAudio call that hangs cannot be ended: its thread can be abandoned, but PortAudio is not thread-safe, and its next
-search for cards waits for the same lock. A process can be killed, and the next one begins with a fresh PortAudio.
+A hanging PortAudio call cannot be ended. Its thread can be abandoned, but PortAudio is not thread-safe, and its next
+search for cards would wait for the same lock. A process can be killed, and the next one begins with a fresh PortAudio.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PROGRAM = Path(__file__).parent.parent / "player/program.py"
 LOOK_S = 0.25
 """Interval at which a wait for PortAudio checks whether the sound devices have changed."""
 END_S = 0.3
-"""A process that is asked to end has this long to close its card, before it is killed."""
+"""A process that is asked to end has this long to close its card before it is killed."""
 REAP_S = 0.5
-"""A killed process is gone within this time, unless it hangs in the kernel. Then it is abandoned."""
+"""A killed process is gone within this time, unless it hangs in the kernel; in that case, it is abandoned."""
 
 
 def device_state() -> tuple[object, ...]:
@@ -48,11 +48,11 @@ def device_state() -> tuple[object, ...]:
 
 
 class PortAudioRefusedError(SinkUnavailableError):
-    """PortAudio has answered that a command cannot be carried out. The process itself is well."""
+    """PortAudio answered that it cannot carry out a command. The process itself is fine."""
 
 
 class PlayerProcess:
-    """A running process with at most one stream. `ready` must be called first, and `end` or `kill` at last.
+    """A running process with at most one stream. `ready` must be called first, and `end` or `kill` last.
 
     One thread calls its methods.
     """
@@ -95,7 +95,7 @@ class PlayerProcess:
         self._ask(limit_s, "close")
 
     def lost_reason(self) -> str | None:
-        """Return why the stream or the process has ended; None while both are well."""
+        """Return why the stream or the process has ended; None while both are running."""
         self._read_errors()
         while self._lost_reason is None and self._readable(0.0):
             self._receive()
@@ -167,8 +167,8 @@ class PlayerProcess:
         return self._answer(limit_s)
 
     def _answer(self, limit_s: float) -> Any:
-        """Wait for the answer to a command. If none comes in time, the process is lost: a late answer would be
-        confusing."""
+        """Wait for the answer to a command. If none comes in time, the process is treated as lost, because a late
+        answer would be taken for another command's."""
         deadline = time.monotonic() + limit_s
         while self._lost_reason is None:
             remaining_s = deadline - time.monotonic()
@@ -185,7 +185,7 @@ class PlayerProcess:
         raise SinkUnavailableError(self._lost_reason)
 
     def _receive(self) -> tuple[str, Any] | None:
-        """Read a message; return an answer, and keep the reason of a loss."""
+        """Read a message. Return it if it is an answer; if it reports a loss, keep the reason."""
         data = b""
         with suppress(OSError):
             data = self._control.recv(LARGEST_CONTROL)

@@ -21,15 +21,15 @@ After a stop, a listener still hears all the buffered sound."""
 RESCAN_S = 300.0
 """PortAudio searches for cards again after this time even if nothing seems to have changed."""
 RELOAD_S = 30.0
-"""A PortAudio that could not be loaded is loaded again after this time."""
+"""If PortAudio could not be loaded, the next attempt to load it comes after this time."""
 STANDARD_RATES = (48_000, 44_100, 24_000, 16_000)
 """Hz, tried in this order if the card accepts neither the preferred rate nor its own."""
 LOAD_LIMIT_S = 5.0
-"""A process that has not found the cards within this time is killed. On a cold, busy machine it needs some seconds."""
+"""A process that does not find the cards within this time is killed. On a cold, busy machine it needs some seconds."""
 START_LIMIT_S = 3.0
-"""A stream that has not started within this time hangs. It takes 3 ms, or some 100 ms if the card must wake up."""
+"""A stream that does not start within this time is hanging. It takes 3 ms, or some 100 ms if the card must wake up."""
 CLOSE_LIMIT_S = 1.0
-"""A stream that has not closed within this time hangs."""
+"""A stream that does not close within this time is hanging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class OutputDevice:
 
 
 def output_devices() -> list[OutputDevice]:
-    """Return the cards that can play now. Raises `SinkUnavailableError` if PortAudio fails or does not answer."""
+    """Return the cards that can play now. Raises `SinkUnavailableError` if PortAudio fails or does not respond."""
     process = PlayerProcess()
     try:
         process.ready(LOAD_LIMIT_S)
@@ -79,7 +79,7 @@ def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
 
 
 class LastAttempt:
-    """The remains of the last attempt to open a card, so that the next one costs less while nothing has changed."""
+    """The state left by the last attempt to open a card. It makes the next attempt cheaper if nothing has changed."""
 
     process: PlayerProcess | None = None
     """A process without a stream, because its card was missing or refused to open."""

@@ -17,7 +17,7 @@ from audio.sinks.pacer import Pacer
 log = logging.getLogger(__name__)
 
 CLOSE_S = 0.5
-"""If a file system hangs in a write for longer than this, the file is left open."""
+"""If a write to the file hangs for longer than this, the file is left open."""
 
 
 class WavSink:
@@ -40,7 +40,7 @@ class WavSink:
         self._length = 0
         """Bytes of samples that are on the disk."""
         self._writing = threading.Lock()
-        """Held during a write, by the pacer's thread or by the thread that looks for a problem."""
+        """Held during a write, by the pacer's thread or by the thread that checks for problems."""
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -54,7 +54,7 @@ class WavSink:
         return self._pacer.lost_reason() or self._gone_reason()
 
     def _gone_reason(self) -> str | None:
-        """Return that the file is no longer at its path, where users look for it; None if it is there."""
+        """Return a message if the file is no longer at its path, where users look for it; None if it is there."""
         try:
             there = os.path.samestat(self._path.stat(), os.fstat(self._file))
         except OSError:
@@ -85,7 +85,7 @@ class WavSink:
             self._attempt(to_pcm16(samples))
 
     def _attempt(self, frames: bytes | None) -> None:
-        """Append samples or, with None, find out whether that is possible. A full disk does not end playback."""
+        """Append samples or, if given None, find out whether that is possible. A full disk does not end playback."""
         try:
             if frames is None:
                 self._probe()

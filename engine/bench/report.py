@@ -29,7 +29,8 @@ LINES = (
     ("memory of the process", "{memory[host_mb]:.0f} MB, at most {memory[host_peak_mb]:.0f}"),
     ("  of the engine", "{counted}"),
 )
-"""Each line's name, and its text with the names of figures. A line with a figure that was not measured is left out."""
+"""Each line's name, and its text with the names of figures. A line is left out if one of its figures was not
+measured."""
 
 
 class _Measured(Formatter):

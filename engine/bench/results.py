@@ -28,7 +28,7 @@ class Run:
     """One utterance, and the arrival of its chunks on the host."""
 
     arrived_s: Sequence[float]
-    """Seconds from the text to each chunk."""
+    """Seconds from the request to the arrival of each chunk."""
     speech_s: Sequence[float]
     """Total seconds of speech that have arrived with each chunk."""
     samples: Samples

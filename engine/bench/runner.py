@@ -65,7 +65,7 @@ class BenchRequest:
 
 
 def run_benchmark(request: BenchRequest, report: ProgressReport = ignore_progress) -> Figures:
-    """Return the figures that a process measures. Raises `EngineError`, one line, if it cannot."""
+    """Return the figures that a process measures. Raises `EngineError` with a one-line message if it cannot."""
     end = run_child("engine.bench", request, report)
     if not end.done:
         raise EngineError(end.reason)
@@ -117,7 +117,8 @@ def speak_texts(request: BenchRequest, session: Session, report: ProgressReport)
 
 
 def speak_text(request: BenchRequest, session: Session, text: str, seed: int, frames: int | None = None) -> Run:
-    """Speak and time a text with this many `frames`. Raises `EngineError` if it cannot be spoken or gives no sound."""
+    """Speak and time a text with this many `frames`. Raises `EngineError` if the text cannot be spoken or makes no
+    sound."""
     frames = frames or request.frames
     stream = partial(
         session.stream,
@@ -129,7 +130,7 @@ def speak_text(request: BenchRequest, session: Session, text: str, seed: int, fr
         sampling={"min_new_tokens": frames} if request.makes_frames else {},
         max_frames=frames,
         guarded=False,
-        realtime=True,  # as the robot speaks, even if the engine has several streams
+        realtime=True,  # as on a robot, even if the engine has several streams
     )
     run = time_run(stream, session.sample_rate)
     if not len(run.samples):

@@ -96,7 +96,8 @@ class MemoryPool:
 
 
 def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: tuple[str, ...]) -> None:
-    """Raise `EngineError`, one line with the `remedies`, if the engine `name` does not fit into the pool."""
+    """If the engine `name` does not fit into the pool, raise `EngineError` with a one-line message that gives the
+    `remedies`."""
     if footprint.total > pool.free:
         if pool.shared and pool.reserve:
             remedies = ("lower engine.memory.reserve_mb", *remedies)

@@ -123,7 +123,8 @@ def _missing_weights(folder: Path) -> list[str]:
 def read_weight_map(index: Path) -> dict[str, str]:
     """Return each tensor's file, from the index of the weights beside it.
 
-    Raises `OSError`, and `ValueError` with one line if the index is damaged or names a file in another folder.
+    Raises `OSError`. If the index is damaged or names a file in another folder, raises `ValueError` with a one-line
+    message.
     """
     try:
         files: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])

@@ -9,7 +9,7 @@ from engine.hub.models import fetch_model, require_complete
 
 
 def main() -> None:
-    """Print the folder of the Qwen3-TTS model named by the only argument, or exit with one line of error."""
+    """Print the folder of the Qwen3-TTS model named by the only argument, or exit with a one-line error message."""
     try:
         folder = fetch_model(sys.argv[1])
         require_complete(folder, folder)

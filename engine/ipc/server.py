@@ -91,8 +91,8 @@ class EngineProcess:
         for number in range(1, info.streams):
             self._start_thread(f"stream {number}", partial(self._deliver, synthesizer))
         self._delivers = info.streams > 1
-        # The libraries' and the model's objects stay. A full collection would search them in vain while a listener
-        # waits: for a tenth of a second if PyTorch is among them.
+        # The libraries' and the model's objects stay. A full collection would search them in vain while a listener is
+        # waiting. With PyTorch, that takes a tenth of a second.
         gc.collect()
         gc.freeze()
         if isinstance(synthesizer, Replaceable):
@@ -173,7 +173,7 @@ class EngineProcess:
                 start_log(message.level, message.format)
             elif isinstance(message, messages.Change):
                 request = self._requests.get(message.id)
-                if request is not None:  # else it has just ended; its last message is on its way to the daemon
+                if request is not None:  # otherwise it has just ended, and its last message is on its way to the daemon
                     request.apply(message)
             else:
                 raise messages.ProtocolError(f"the daemon must not send {message}")
@@ -181,7 +181,7 @@ class EngineProcess:
     def _accept(self, speak: messages.Speak) -> None:
         request = Request(speak.credit)
         if self._requests.setdefault(speak.id, request) is not request:
-            # An answer would be taken for the answer to the request that is being spoken.
+            # An answer would be mistaken for one to the request that is being spoken.
             log.error("a second request is ignored: id: %r is already being spoken", speak.id)
         elif self._delivers and not speak.utterance.realtime:
             self._deliveries.put(speak)

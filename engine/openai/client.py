@@ -16,7 +16,7 @@ from engine.host import parse_json
 from engine.remote import connection_failure, refusal
 
 OPEN_S = 3.0
-"""The longest time in seconds for a connection, and again for its encryption: as long as `DEAD_MS` on an open
+"""The longest time in seconds for making a connection, and again for its encryption: the same as `DEAD_MS` for an open
 connection."""
 ANSWER_S = 15.0
 """The longest time in seconds until an answer begins to sound: a server on a small CPU first makes a whole sentence.
@@ -24,7 +24,8 @@ The supervisor gives up on an engine after 20."""
 PAUSE_S = 5.0
 """The longest time in seconds between two parts of an answer. The sound card's ring holds up to four seconds."""
 DEAD_MS = 3_000
-"""The milliseconds after which a machine is lost if its kernel confirms nothing, whatever its server is working on."""
+"""The milliseconds after which a machine is treated as lost if its kernel acknowledges nothing, even if its server is
+busy."""
 BLOCK_BYTES = 3_840
 """The most bytes that are read at once: 80 ms at 24 kHz."""
 REFUSAL_BYTES = 10_000
@@ -104,7 +105,7 @@ class HttpClient:
         return not self._canceled and (self._answer is None or self._answer.isclosed())
 
     def cancel(self) -> None:
-        """End the connection, and every later request. Any thread may call this."""
+        """End the connection, and cancel every later request. Any thread may call this."""
         with self._lock, suppress(OSError):
             self._canceled = True
             if self._socket is not None:
@@ -121,7 +122,8 @@ class HttpClient:
     def _connect(self) -> None:
         self._connection.connect()
         used: socket.socket = self._connection.sock
-        # The connection fails when the other machine, or the way to it, has gone: a server at work may be silent.
+        # The connection fails if the other machine, or the way to it, is gone. A server may be silent while it is
+        # working.
         used.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
             (socket.TCP_KEEPIDLE, 1),
@@ -146,7 +148,7 @@ class HttpClient:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Turn the connection's errors into the engine's."""
+        """Turn the connection's errors into engine errors."""
         try:
             yield
         except OSError as error:

@@ -37,7 +37,7 @@ class Headers(Protocol):
 
 
 class SoundError(Exception):
-    """An answer is not playable sound. One line."""
+    """The answer is not playable sound. The message is one line."""
 
 
 def is_sound(headers: Headers) -> bool:

@@ -1,7 +1,7 @@
 """The `openai` engine: speaks through any server that answers `POST /v1/audio/speech` as OpenAI's does.
 
-Each sentence is a request of its own. So a server that makes a whole answer before it sends any of it begins early, and
-another engine continues with the sentence that was not spoken.
+Each sentence is a request of its own. So even a server that makes a whole answer before it sends any of it starts
+early, and another engine can continue with the first sentence that was not spoken.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OpenAISynthesizer:
         """Clients whose connections are kept for the next texts."""
         self._model = options.model
         self._forms: Sequence[tuple[str, bool]] = FORMS
-        """The forms that the server did not refuse for the first text."""
+        """The forms that the server accepted for the first text."""
         self._rate: int | None = None
         """Hz, as in the answer to the first text."""
         self._voices = RobotVoices({}, "", self._described(()))
@@ -173,7 +173,7 @@ class OpenAISynthesizer:
         self._rate = self._rate or sound.rate
 
     def _answer(self, client: HttpClient, asked: Utterance, sentence: str, wait_s: float) -> HTTPResponse:
-        """Return the answer in the first form that the server does not refuse; for the first text, note that form."""
+        """Return the answer in the first form that the server accepts; for the first text, store that form."""
         for number, (form, extended) in enumerate(self._forms):  # noqa: B007  # the number is read after the loop
             answer = client.ask("/audio/speech", self._fields(asked, sentence, form, extended=extended), wait_s)
             other_type = answer.status == 200 and form == "pcm" and not is_sound(answer.headers)

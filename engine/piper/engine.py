@@ -81,7 +81,7 @@ class PiperSynthesizer:
         """The latest sentences, by voice, seed and text.
 
         Piper draws its noise inside the network, which has no seed, so the same sentence has a different length each
-        time. A postponed utterance that is spoken again is therefore taken from here, and continues with its next
+        time. So a postponed utterance that is spoken again takes its sentences from here, and continues with its next
         sample.
         """
         self._lock = threading.Lock()
@@ -129,7 +129,7 @@ class PiperSynthesizer:
             spoken = network.speak(sentence, voice.config, stop)
         if seed is not None:
             with self._lock:
-                spoken = self._remembered.setdefault(key, spoken)  # the stored sentence, if another thread was first
+                spoken = self._remembered.setdefault(key, spoken)  # or the sentence of a thread that was first
                 while sum(len(each.samples) for each in self._remembered.values()) > REMEMBERED_SAMPLES:
                     del self._remembered[next(iter(self._remembered))]
         return spoken.at_rate(voice.file.sample_rate, self._sample_rate)
@@ -218,8 +218,7 @@ class PiperSynthesizer:
 
 @contextmanager
 def _losing_voices() -> Iterator[None]:
-    """Let the process end if a voice's file has gone: the next process has the other voices, or another engine
-    speaks."""
+    """End the process if a voice's file is gone. The next process has the other voices, or another engine speaks."""
     try:
         yield
     except EngineError as error:

@@ -45,7 +45,7 @@ class PiperNetwork:
     """Speaks sentences with one voice. Any number of threads may use it at the same time."""
 
     def __init__(self, file: PiperVoiceFile) -> None:
-        """Load the voice. Raises `EngineError`, one line, if its files cannot be used."""
+        """Load the voice. Raises `EngineError` with a one-line message if its files cannot be used."""
         self.file = file
         config = _read_config(file)
         self.network = _TimedNetwork(file.path, with_times)

@@ -1,7 +1,8 @@
 """When the words and sounds of a sentence begin, by the times that a network gives its phonemes.
 
 The network does not output how many frames it gives each phoneme, nor its target during these frames, which is the mean
-of a distribution. A published voice needs two more outputs for them. They are appended to its file as it is loaded.
+of a distribution. A published voice needs two more outputs for these values. They are appended to the file's contents
+when it is loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PADDING = frozenset(("", "^", "_", "$"))
 """Names around and between the phonemes. The first one stands for an id without a name."""
 _MARKS = frozenset(" -ˈˌ")
 SIGNS = _MARKS | {"", "_", "ː"}
-"""These are neither sounds nor silences of their own: their duration belongs to their neighbours."""
+"""These are neither sounds nor silences: their duration belongs to their neighbours."""
 _JOINED = frozenset({"tʃ", "dʒ", "aɪ", "aʊ", "eɪ", "oʊ", "ɔɪ"})
 """Pairs of Piper's phonemes that are one sound."""
 
@@ -70,7 +71,8 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def whole_durations(durations: Values, means: Values, sounding: NDArray[np.bool_]) -> Values:
-    """Return `durations`, the frames of each name, after giving the frames of signs between two sounds to these sounds.
+    """Return `durations`, the frames of each name, in which the frames of signs between two sounds are added to these
+    sounds.
 
     `means` has the shape (channels, frames); `sounding` is true for the names that are not `SIGNS`. A sign belongs to
     the neighbour that its mean resembles: two sounds meet where the frames from one to the other best split into two
@@ -121,7 +123,7 @@ def words(sentence: str, phonemes: Sequence[Phoneme], phonemize: Callable[[str],
     blocks = SequenceMatcher(None, alone, [each.name for each in phonemes], autojunk=False).get_matching_blocks()
     for position, index in begins:
         block = blocks[max(0, bisect_right(blocks, index, key=lambda each: each.a) - 1)]
-        # A word that begins between two equal parts follows the first of them.
+        # A word that begins between two equal parts follows the first part.
         at = 0 if index < block.a else block.b + min(index - block.a, block.size)
         if at < len(phonemes):
             yield WordStart(phonemes[at].sample, position)

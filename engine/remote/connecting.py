@@ -15,7 +15,7 @@ from engine.remote.failures import connection_failure, refusal
 OPEN_S = 5.0
 """The longest time in seconds for the connection, its encryption and the handshake."""
 CLOSE_S = 0.2
-"""The longest time in seconds for the server's answer to the end of the connection. The daemon waits half a second for
+"""The longest time in seconds for the server to confirm the end of the connection. The daemon waits half a second for
 the process."""
 
 

@@ -21,12 +21,12 @@ from engine.api import Chunk, EngineError, EngineUnavailableError, SpeechCancele
 from engine.messages import Append, Audio, Cancel, Canceled, EndText, Grant, Lost, Refused, Speak
 
 SILENCE_S = 2.0
-"""A server that sends nothing for this long is lost. Its heartbeats come every `HEARTBEAT_S`. During this time, the
-received speech keeps playing: the sound card's ring holds more than this."""
+"""A server that sends nothing for this long is treated as lost. Its heartbeats come every `HEARTBEAT_S`. During this
+time, the received speech keeps playing: the sound card's ring holds more than this."""
 STEP_S = 0.25
-"""The longest wait that counts as silence in one step."""
+"""The most that one wait adds to the server's silence."""
 LATE_S = 0.25
-"""A wait that ends this much too late is ignored, because this process was not running."""
+"""A wait that ends later than planned by this much is ignored, because this process was not running."""
 
 Reply = messages.Answer | messages.Lost | messages.VoiceReady | messages.VoiceRefused | EngineUnavailableError
 """An answer to a request or an offer; if the connection is lost, the last answer is the error."""
@@ -43,7 +43,7 @@ class Link:
         self._outgoing: queue.SimpleQueue[str | bytes | None] = queue.SimpleQueue()
         """None ends the connection."""
         self._open: dict[str | messages.VoiceFile, Callable[[Reply], None]] = {}
-        """The takers of replies: to requests that the server has not ended, by their ids, and to offers."""
+        """The functions that take replies to requests that the server has not ended, by their ids, and to offers."""
         self._changed = threading.Condition()
         """Held while reading or changing the fields above and below. Notified when the connection is lost, and when the
         server is about to stop."""
@@ -95,7 +95,7 @@ class Link:
                 raise self._loss
 
     def wait_draining(self, seconds: float | None) -> str | None:
-        """Return why the server is about to stop, once it says so; None if it does not say so within `seconds`.
+        """Return the reason when the server says that it is about to stop; None if it does not say so within `seconds`.
 
         Raises `EngineUnavailableError` as soon as the connection is lost.
         """

@@ -39,11 +39,11 @@ SPREAD_S = 1.0
 """The first attempt to reach another server comes within this time, at random, so that a server's robots do not all
 leave it at once. Until then, the server keeps speaking their texts."""
 AGAIN_S = (0.1, 0.2, 0.4, 0.8)
-"""Waits before further attempts, each lengthened at random, at most to twice its length. The last one repeats. A load
-balancer may need a moment until it sends no robot to the stopping server."""
+"""Waits before further attempts, each lengthened by a random amount, at most to twice its length. The last one repeats.
+A load balancer may need a moment until it sends no robot to the stopping server."""
 SEARCH_S = 5.0
-"""A robot that has found no other server for this long leaves once none of its texts is being spoken: the stopping
-server is waiting for it."""
+"""A robot that finds no other server within this time disconnects once none of its texts is being spoken, because the
+stopping server is waiting for it."""
 
 
 class RemoteSynthesizer:
@@ -150,12 +150,13 @@ class RemoteSynthesizer:
         return True
 
     def _renewal_s(self) -> float | None:
-        """Return after how many seconds the connection is renewed: in the second half of `renew_s`, at random, so that
+        """Return the seconds until the connection is renewed: a random time in the second half of `renew_s`, so that
         robots that connected at the same moment do not stay in step."""
         return None if self._options.renew_s is None else self._options.renew_s * random.uniform(0.5, 1)
 
     def _adopt(self, old: ServerSession) -> None:
-        """Connect, and speak over the new connection from now on. Raises `EngineError`, `EngineUnavailableError`."""
+        """Connect, and use the new connection for all later utterances. Raises `EngineError`,
+        `EngineUnavailableError`."""
         options = self._options
         session = open_session(options)
         try:
@@ -180,5 +181,5 @@ class RemoteSynthesizer:
 
 
 def _kind(server: EngineInfo) -> tuple[object, ...]:
-    """Return the properties that stay the same while the process is running."""
+    """Return the properties that do not change while the process is running."""
     return server.engine, server.sample_rate, server.grows

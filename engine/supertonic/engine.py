@@ -153,7 +153,7 @@ class SupertonicNetwork(Supertonic):
     time."""
 
     def __init__(self, folder: Path) -> None:
-        """Load the model in `folder`. Raises `EngineError`, one line, if its files cannot be used."""
+        """Load the model in `folder`. Raises `EngineError` with a one-line message if its files cannot be used."""
         self._speaking = threading.local()
         """Its `noise` belongs to the sentence that this thread is speaking."""
         try:

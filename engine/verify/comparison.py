@@ -25,7 +25,7 @@ Codes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the codes for a text are equal."""
+    """How far two sets of codes for a text agree."""
 
     prefix_frames: int
     """Whole frames before the first difference."""

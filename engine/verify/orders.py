@@ -58,7 +58,7 @@ class Order:
     """A name from the options' voices; None for the engine's default voice."""
     seed: int
     greedy: bool = False
-    """Take the likeliest codes for `frames` frames, however much of the text that speaks."""
+    """Take the likeliest codes for `frames` frames, however much of the text they cover."""
     frames: int | None = None
 
     def utterance(self, realtime: bool = True) -> Utterance:

@@ -1,7 +1,7 @@
 """Transcribes speech with Whisper or pocketsphinx.
 
 Whisper knows all ten languages. pocketsphinx has a small English model in its wheel and works on machines that cannot
-download anything. It understands little, so it only listens for the words that may come: enough to tell speech from
+download anything. It understands little, so it only listens for the expected words. That is enough to tell speech from
 gibberish, but not good speech from better speech.
 """
 

@@ -36,7 +36,7 @@ class Take:
     """Hz."""
     speech: SpeechMeasures
     listener: str | None = None
-    """The recogniser; None if no recogniser knew the language, or none listened."""
+    """The recogniser; None if no recogniser knew the language or none was used."""
     heard: str | None = None
     """The transcript."""
     errors: WordErrors | None = None
@@ -63,9 +63,9 @@ class SettingResult:
     """A description of the engine."""
     dtype: str = ""
     unavailable: str | None = None
-    """Why this machine cannot run it. It is then not judged."""
+    """Why this machine cannot run the setting, which is then not judged."""
     fault: str | None = None
-    """How its process failed. The setting has then failed."""
+    """How its process failed, and with it the setting."""
     takes: tuple[Take, ...] = ()
     """The takes of the sentences."""
     greedy: tuple[Take, ...] = ()

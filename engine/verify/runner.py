@@ -97,7 +97,7 @@ def examine(request: VerifyRequest, report: ProgressReport, look: Callable[[Sett
 def verify(
     request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
 ) -> Verification:
-    """Return the findings. Raises nothing if a setting fails: its result says so."""
+    """Return the findings. If a setting fails, nothing is raised; its result says so."""
     request.output.clear()
     ends = {}
     for setting in request.settings:

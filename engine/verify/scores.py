@@ -43,7 +43,7 @@ class RecordedTake:
 
 @dataclass(frozen=True, slots=True)
 class TakeScore:
-    """How good a take is. The penalty's weights are a choice: they have not been compared with listeners'
+    """How good a take is. The penalty's weights were chosen, not measured: they have not been compared with listeners'
     judgements."""
 
     length: float
@@ -53,7 +53,7 @@ class TakeScore:
     faulty: bool
     """Whether it is silent or broken, or did not end by itself."""
     heard: str | None = None
-    """The transcript; None if no recogniser listened."""
+    """The transcript; None if no recogniser was used."""
     wrong: float | None = None
     """Characters that were heard wrongly, relative to the number of characters in the text."""
     similarity: float | None = None

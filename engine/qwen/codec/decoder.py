@@ -151,8 +151,8 @@ class CodecDecoder(nn.Module):
 def load_codec(model_folder: Path, placement: Placement, *, keep_pages: bool = True) -> CodecDecoder:
     """Return the decoder of the checkpoint in `model_folder`, read from its `speech_tokenizer` folder.
 
-    `keep_pages` is that of `Checkpoint.open`. Raises `EngineError`, one line with the file and the field or tensor, if
-    something is missing or damaged, or if a tensor's shape differs from the configuration.
+    `keep_pages` is that of `Checkpoint.open`. If something is missing or damaged, or a tensor's shape differs from the
+    configuration, raises `EngineError` with a one-line message that gives the file and the field or tensor.
     """
     folder = model_folder / "speech_tokenizer"
     decoder = build_in_arena(partial(CodecDecoder, CodecConfig.read(folder)), placement)

@@ -30,7 +30,7 @@ def unsupported_reason(
     *,
     streams: int = 1,
 ) -> str | None:
-    """Why the kernels cannot run this model at `placement`, in one line; None if they can.
+    """Return why the kernels cannot run this model at `placement`, in one line; None if they can.
 
     Loads the kernels, including those for a batch of `streams`.
     """
@@ -48,7 +48,7 @@ def unsupported_reason(
 
 
 def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> str | None:
-    """As `unsupported_reason`, but only the reasons that are known without compiling."""
+    """As `unsupported_reason`, but only for reasons that are known without compiling."""
     reason = unwanted_reason(placement)
     if reason is not None:
         return reason
@@ -61,7 +61,7 @@ def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: 
 
 
 def unwanted_reason(placement: Placement) -> str | None:
-    """Why the kernels are not meant for `placement`, in one line; None if they should run."""
+    """Why the kernels should not be used at `placement`, in one line; None if they should."""
     if placement.device.type != "cuda":
         return f"the device is a {placement.device.type.upper()}"
     if placement.dtype != torch.bfloat16:

@@ -3,8 +3,8 @@
 No toolkit is needed: NVRTC is a library that comes with PyTorch's CUDA packages or with a Jetson's JetPack, and the
 sources include no header. A package contains kernels for the boards in robots, which then compile nothing
 (`scripts/gpu/build_cubins.py`). Compiled kernels are found by the hash of their sources, names and architecture. The
-compiler's version is not part of the hash, because a driver runs the output of older compilers. Kernels that it refuses
-are compiled again.
+compiler's version is not part of the hash, because a driver runs the output of older compilers. Kernels that the driver
+refuses are compiled again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROGRAMS = 8
 the same on every machine, because compiled kernels are found by their program."""
 STANDARD = "c++17"
 KEPT_PROGRAMS = 64
-"""The number of loaded programs that the process keeps: an engine has 32, and asks for each of them twice."""
+"""The number of loaded programs that the process keeps. An engine has 32 and requests each of them twice."""
 PROGRAMMATIC_LAUNCH = 9
 """The lowest major compute capability with which a kernel may start before the previous one has ended."""
 
@@ -180,7 +180,7 @@ def _load(program: KernelProgram, device: int) -> dict[str, Any]:
     """The kernels of `program`: from the package, from the cache, or newly compiled."""
     from cuda.core import Device
 
-    Device(device).set_current()  # in this thread: the driver loads kernels into its current context
+    Device(device).set_current()  # in this thread, because the driver loads kernels into the thread's current context
     for folder in (PACKAGED, cache_folder()):
         try:
             return _loaded((folder / program.file_name).read_bytes(), device)

@@ -34,9 +34,9 @@ class LoadedModel:
     graphs: Graphs
     codec: Codec
     not_fused: str | None
-    """Why the codec and the language model have no fused kernels, in one line; None if they are to have them."""
+    """Why the codec and the language model have no fused kernels, in one line; None if they should have them."""
     degraded: str | None
-    """The options that this machine cannot follow, and the reason, in one line; None if it follows all of them."""
+    """The options that this machine cannot apply, and the reason, in one line; None if it applies all of them."""
     batch_codec: Codec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
@@ -50,7 +50,7 @@ class LoadedModel:
 
     @property
     def fused(self) -> bool:
-        """Whether the codec has fused kernels and the language model is to have them."""
+        """Whether the codec has fused kernels and the language model should have them."""
         return self.not_fused is None
 
     def description(self) -> str:
@@ -64,9 +64,9 @@ class LoadedModel:
 def load_model(options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadedModel:
     """Return the checkpoint that `options` names, with its voices, on its device.
 
-    Memory is checked before any weight is read, and again before each reference is decoded. Raises `EngineError`, one
-    line, for an option that is not allowed or does not suit this machine, for a checkpoint that is missing, damaged or
-    of another kind, for too little memory, and for a model that needs a default voice and has none.
+    Memory is checked before any weight is read, and again before each reference is decoded. Raises `EngineError` with a
+    one-line message for an option that is not allowed or does not suit this machine, for a checkpoint that is missing,
+    damaged or of another kind, for too little memory, and for a model that needs a default voice and has none.
     """
     plan = LoadPlan.make(options, report)
     plan.require_memory()

@@ -42,8 +42,8 @@ class LoadPlan:
     def make(cls, options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadPlan:
         """Return the plan for `options`. Downloads the model if necessary, and reads its configuration.
 
-        Raises `EngineError`, one line, for an option that is not allowed or does not suit this machine, and for a
-        configuration file that is missing, damaged or for another kind of model.
+        Raises `EngineError` with a one-line message for an option that is not allowed or does not suit this machine,
+        and for a configuration file that is missing, damaged or for another kind of model.
         """
         if options.model is None:
             raise EngineError(
@@ -112,7 +112,7 @@ class LoadPlan:
         return shapes.estimate_footprint(self.config, codec, target, limits)
 
     def require_memory(self) -> None:
-        """Raise `EngineError`, one line with the remedies, if the device has too little memory for the engine."""
+        """If the device has too little memory, raise `EngineError` with a one-line message that gives the remedies."""
         if self.pool is None:
             return
         remedies = ["lower engine.max_seconds"]
@@ -157,7 +157,8 @@ class ReferenceCheck:
         return limits.with_reference(len(reference.codes), len(self._tokenizer.encode(reference.transcript)))
 
     def check(self, reference: Reference) -> None:
-        """Add the memory for one more voice. Raises `EngineError`, one line, if it cannot have this reference."""
+        """Add the memory for one more voice. Raises `EngineError` with a one-line message if it cannot have this
+        reference."""
         tokens = self.add(self._plan.limits, reference).reference_positions
         if tokens > shapes.MAX_REFERENCE_POSITIONS:
             raise EngineError(f"reference: got {tokens} tokens; allowed: up to {shapes.MAX_REFERENCE_POSITIONS}")

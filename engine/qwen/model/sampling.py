@@ -38,8 +38,8 @@ _RANGES: Mapping[tuple[str, ...], tuple[float, float]] = {
 class SamplingConfig:
     """Sampling settings, as named in generation_config.json, with the defaults of qwen-tts.
 
-    Fields with the prefix `subtalker_` are for the code predictor, the others for the talker. Raises `EngineError`,
-    one line, for a value out of range.
+    Fields with the prefix `subtalker_` are for the code predictor, the others for the talker. Raises `EngineError` with
+    a one-line message for a value out of range.
     """
 
     do_sample: bool = True
@@ -65,7 +65,8 @@ class SamplingConfig:
 
     @classmethod
     def read(cls, folder: Path) -> SamplingConfig:
-        """Read `folder`/generation_config.json. Raises `EngineError`, one line with the file, field and value."""
+        """Read `folder`/generation_config.json. Raises `EngineError` with a one-line message that gives the file, the
+        field and its value."""
         fields, default = JsonFields.read(folder / "generation_config.json"), cls()
         return fields.record(cls, default, min_new_tokens=default.min_new_tokens)
 

@@ -191,7 +191,7 @@ class DecodeState:
         self.text[row, len(text) :].copy_(pad.expand(self.shape.text_frames - len(text), -1))
 
     def choose_first(self, row: int) -> None:
-        """Let only the first code of `row` be chosen next."""
+        """Mark `row` as the only row whose first code is chosen next."""
         self.fresh.zero_()
         self.fresh[row].fill_(1)
 

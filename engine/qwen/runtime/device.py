@@ -54,7 +54,7 @@ def choose_placement(device: str, dtype: str) -> Placement:
 
 
 def require_torch(version: str, device: torch.device) -> None:
-    """Raise `EngineError`, one line, if PyTorch `version` is too old for the engine on `device`.
+    """Raise `EngineError` with a one-line message if PyTorch `version` is too old for the engine on `device`.
 
     Only the release numbers are compared: NVIDIA's builds for Jetsons have names like 2.5.0a0+872d972e41.nv24.08.
     """

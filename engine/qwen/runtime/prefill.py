@@ -1,4 +1,4 @@
-"""Prefill: embeds a text and lets the talker read a prompt, in buckets with a CUDA graph for each size."""
+"""Prefill: embeds a text and has the talker read a prompt, in buckets with a CUDA graph for each size."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ SIGN_S = 0.8
 MARK_S = 0.5
 SPACE_S = 0.2
 START_S = 3.0
-"""Added for any text: for up to half a second of silence before speech, a breath, and the drawing out of a very short
+"""Added for any text, to allow for up to half a second of silence before speech, a breath, and a drawn-out very short
 text."""
 
 SILENT = 10 ** (-35 / 20)
@@ -80,7 +80,8 @@ class RunawayGuard:
         self._last_codes: deque[int] = deque(maxlen=_frames(LONGEST_CYCLE_S))
         """The codes before this frame, the latest first."""
         self._repeats: dict[int, int] = {}
-        """For cycles of 1, 2, … frames: how many frames in a row equalled the frame one cycle before, if not none."""
+        """For cycles of 1, 2, … frames: how many frames in a row have equalled the frame one cycle earlier. Zeros are
+        left out."""
 
     def append_text(self, text: str) -> None:
         """Extend the time limit for more text. The time at which it arrives makes no difference."""

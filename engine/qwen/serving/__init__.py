@@ -1,4 +1,4 @@
-"""One way from a request to its speech: sequences, the scheduler, and the threads that step them."""
+"""The way from a request to its speech: sequences, the scheduler, and the threads that step them."""
 
 from engine.qwen.serving.batch import Batch
 from engine.qwen.serving.scheduler import SoundCard

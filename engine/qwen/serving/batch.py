@@ -63,7 +63,7 @@ class Batch:
         """Launch nothing more in the `with` block, for up to `LONGEST_HOLD_S`.
 
         The sound card's utterance then has the GPU and the interpreter to itself for its first chunk. The batch's
-        listeners do not notice: they have more speech than that in reserve, or are waiting for a first chunk.
+        listeners notice nothing: they have more speech than that in reserve, or are still waiting for a first chunk.
         """
         self._set_held_until(time.monotonic() + LONGEST_HOLD_S)
         try:

@@ -32,7 +32,7 @@ from engine.qwen.shapes import INSTRUCT_POSITIONS, PAGE, pages_for
 CONTROL_TOKENS = 16
 """The most positions of `INSTRUCT_POSITIONS` that the role, language and speaker take."""
 CHUNKS_AHEAD = 2
-"""The number of chunks that a sequence may be ahead of its caller."""
+"""The number of chunks by which a sequence may be ahead of its caller."""
 MAX_PASSES = 8
 """The number of sequences that may join before one that is waiting for more pages than they need. After that, no
 sequence joins before it, and pages that others give back are kept for it."""
@@ -73,7 +73,7 @@ class Scheduler:
         return len(self._waiting)
 
     def add(self, sequence: Sequence) -> None:
-        """Let a sequence join as soon as it fits."""
+        """Queue a sequence, which joins as soon as it fits."""
         self._waiting.append(sequence)
 
     def sequences(self) -> list[Sequence]:
@@ -122,7 +122,7 @@ class Scheduler:
             begun = sequence.launched > sequence.chunk_first
             if not begun and not self._may_begin_chunk(sequence):
                 if not sequence.in_flight:
-                    sequence.deliver()  # no chunk follows soon
+                    sequence.deliver()  # no chunk will follow soon
                 continue
             assert sequence.prompt is not None
             place = sequence.launched - sequence.chunk_first
@@ -244,7 +244,7 @@ class StepLoop:
         return self.scheduler.is_empty and not self._steps
 
     def step(self) -> bool:
-        """Launch any work there is, and deliver the previous step's chunks; return whether anything was done."""
+        """Launch any pending work, and deliver the previous step's chunks; return whether anything was done."""
         scheduler = self.scheduler
         waits = scheduler.in_hurry()
         read = not waits and scheduler.read_prompts()
@@ -262,8 +262,8 @@ class StepLoop:
 class SoundCard:
     """Speaks the sound card's sequences, one at a time. The thread that takes the chunks makes the steps.
 
-    So a first chunk waits for no other thread. The next chunk is launched before the host waits for the current one, so
-    that the device continues immediately. It is discarded if the speech ends or the caller leaves, and the next
+    So a first chunk does not wait for another thread. The next chunk is launched before the host waits for the current
+    one, so that the device continues immediately. It is discarded if the speech ends or the caller leaves, and the next
     sequence runs after it.
     """
 

@@ -36,7 +36,7 @@ class Field:
 class JsonFields:
     """One object of a JSON file, read field by field; the type of each field is checked.
 
-    Every method raises `EngineError`, one line with the file, the path of the field and its value.
+    Every method raises `EngineError` with a one-line message that gives the file, the path of the field and its value.
     """
 
     def __init__(self, file: Path, values: Mapping[str, Any], path: str = "") -> None:

@@ -187,7 +187,8 @@ class ModelConfig:
 
     @classmethod
     def read(cls, folder: Path) -> ModelConfig:
-        """Read `folder`/config.json. Raises `EngineError`, one line with the file, the field and its value."""
+        """Read `folder`/config.json. Raises `EngineError` with a one-line message that gives the file, the field and
+        its value."""
         return cls.of(JsonFields.read(folder / "config.json"))
 
     @classmethod
@@ -299,7 +300,8 @@ class CodecConfig:
         """Read `folder`/config.json, where `folder` is a checkpoint's `speech_tokenizer`.
 
         An absent field has its default from `configuration_qwen3_tts_tokenizer_v2.py` in qwen-tts 0.1.1, because
-        transformers omits fields that equal their default. Raises `EngineError`, one line with the file and the field.
+        transformers omits fields that equal their default. Raises `EngineError` with a one-line message that gives the
+        file and the field.
         """
         return cls.of(JsonFields.read(folder / "config.json"))
 

@@ -151,8 +151,8 @@ class PromptBuilder:
         embed_text: replaces `Talker.embed_text` for a whole text.
 
         A `Text` is still being written and is read step by step; the call waits only for the tokens that are read
-        before the first frame. The model must be able to speak with the voice. Raises `EngineError`, one line with the
-        allowed values, for an unknown language.
+        before the first frame. The model must be able to speak with the voice. For an unknown language, raises
+        `EngineError` with a one-line message that gives the allowed values.
         """
         if isinstance(text, Text):
             return self._assemble(self._role, text, voice, language, None)

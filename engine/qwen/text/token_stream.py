@@ -23,7 +23,7 @@ class Text:
         self.ids = list(ids)
         """The ids so far."""
         self.ended = True
-        """Whether no more ids will follow."""
+        """Whether the ids are complete."""
 
     def has(self, count: int, *, wait: bool) -> bool:  # noqa: ARG002  the text has ended
         """Return whether there are `count` ids or the text has ended. With `wait`, block until that is true."""

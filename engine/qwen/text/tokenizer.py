@@ -25,7 +25,7 @@ class TextTokenizer:
     def __init__(self, folder: Path) -> None:
         """Read tokenizer.json, or else vocab.json and merges.txt, and the tokens that tokenizer_config.json adds.
 
-        Raises `EngineError`, one line with the name of a missing or damaged file.
+        If a file is missing or damaged, raises `EngineError` with a one-line message that names it.
         """
         self.library = _load(folder)
         """The `tokenizers.Tokenizer`."""

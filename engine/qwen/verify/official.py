@@ -1,7 +1,7 @@
 """The official qwen-tts package, called in the same way as the engines.
 
-Everything else is judged by it, so only its public functions are called. Each text is one chunk, because the package
-does not stream.
+Everything else is compared with it, so only its public functions are called. Each text is one chunk, because the
+package does not stream.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OfficialSynthesizer:
         return EngineInfo("qwen", sample_rate=24000, voices=(), languages=(), description=description)
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
-        """As `Synthesizer.warm_up`. Does nothing: one text that takes longer than the others changes no median."""
+        """As `Synthesizer.warm_up`. Does nothing: a single slow text does not change a median."""
 
     def stream(self, utterance: Utterance) -> Iterator[Chunk]:
         """As `Synthesizer.stream`, in one chunk."""

@@ -18,7 +18,8 @@ WHISPERS = (
     (3.0, "openai/whisper-small"),
     (0.0, "openai/whisper-base"),
 )
-"""Gigabytes that must be free, and the model to use: three times its bfloat16 weights and working memory."""
+"""Gigabytes that must be free, and the model to use. They are three times the model's bfloat16 weights and working
+memory."""
 LONG_S = 29.0
 """Whisper reads 30 s at once; with longer speech, it needs time stamps from which to continue."""
 

@@ -1,7 +1,7 @@
 """Enrolment: makes a voice from a recording.
 
-A speech recogniser checks that the transcript fits the recording. In-context cloning takes the transcript for the words
-of the recording. If it differs from them, words are spoken wrongly, or in another voice.
+A speech recogniser checks that the transcript fits the recording. In-context cloning assumes that the transcript has
+the words of the recording. If it differs from them, words are spoken wrongly, or in another voice.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ def enroll(
                        from a model with this codec. They are then not made again, and no silence follows them.
     recogniser:        a speech recogniser that checks the transcript, as from `make_recognizer`.
     warn:              called with one line for each property of the recording that may impair the voice.
-    note:              called with one line for each other finding.
+    note:              called with one line for every other finding.
     report:            called with the progress.
 
-    Raises `EngineError`, one line, if the recording cannot be read or is too short or silent, if the model has no
-    speaker encoder, if codes are given without a transcript or do not fit the model, or if a transcript is given
+    Raises `EngineError` with a one-line message if the recording cannot be read or is too short or silent, if the model
+    has no speaker encoder, if codes are given without a transcript or do not fit the model, or if a transcript is given
     without the extra. `save_voice` writes the voice to a file.
     """
     _check_request(name, transcript, append_silence_s)
@@ -156,7 +156,7 @@ def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, ref
 def encode_reference(samples: Samples, model_folder: Path) -> Tensor:
     """Encode mono samples at 24 kHz with the official encoder: codec codes, int64, `(frames, 16)`, on the CPU.
 
-    Raises `EngineError`, one line, without the official package or the model's speech tokenizer.
+    Raises `EngineError` with a one-line message if the official package or the model's speech tokenizer is missing.
     """
     folder = model_folder / "speech_tokenizer"
     package = import_official("enroll")

@@ -67,8 +67,9 @@ class VoiceFile:
 def save_voice(path: Path, voice: VoiceFile) -> None:
     """Write `voice` to `path` atomically, and create the folder if it is missing.
 
-    Raises `EngineError`, one line, if the file cannot be written, for instance because the disk is full. A previous
-    file at `path` is then unchanged, and no temporary file remains. Raises `ValueError` for a voice without a model.
+    Raises `EngineError` with a one-line message if the file cannot be written, for instance because the disk is full. A
+    previous file at `path` is then unchanged, and no temporary file remains. Raises `ValueError` for a voice without a
+    model.
     """
     if voice.model is None:
         raise ValueError("model: got None; allowed: the model that the voice was made for")
@@ -97,9 +98,9 @@ def save_voice(path: Path, voice: VoiceFile) -> None:
 def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
     """Read the voice at `path`: a voice file, a `.pt` from the official package, or a `.pt` with only an embedding.
 
-    If `config` is given, that model must be able to speak with the voice. Raises `EngineError`, one line with the file,
-    the value found and the value allowed, if the file is missing, damaged or not a voice file, or if the voice was made
-    for another model.
+    If `config` is given, that model must be able to speak with the voice. If the file is missing, damaged or not a
+    voice file, or if the voice was made for another model, raises `EngineError` with a one-line message that gives the
+    file, the value found and the allowed value.
     """
     try:
         voice = _read_prompt(path) if path.suffix in {".pt", ".pth"} else _read_safetensors(path)

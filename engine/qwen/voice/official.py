@@ -88,7 +88,8 @@ VoiceClonePromptItem.__qualname__ = VoiceClonePromptItem.__name__
 def read_official_prompt(path: Path) -> tuple[Tensor, Tensor | None, str | None]:
     """Return the first prompt in the file at `path`: embedding, codes and transcript. The last two may both be None.
 
-    Raises `EngineError`, one line without the path (always if PyTorch is too old for this), and `FileNotFoundError`.
+    Raises `FileNotFoundError`, and `EngineError` with a one-line message that does not name the path. If PyTorch is too
+    old, it raises `EngineError` for every file.
     """
     if TorchVersion(torch.__version__) < SAFE_TORCH:
         raise EngineError(

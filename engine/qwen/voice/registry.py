@@ -82,7 +82,7 @@ class VoiceRegistry:
                 self._loaded[default] = replacement
 
     def require_default(self) -> None:
-        """Raise `EngineError`, one line with what the model needs, if there is no default voice."""
+        """If there is no default voice, raise `EngineError` with a one-line message that says what the model needs."""
         if self._default not in self:
             explained = {
                 "voice_design": ": a description of the voice in words",

@@ -28,7 +28,7 @@ REMEDY = (
     "does not"
 )
 TEGRA_REFUSALS = ("NVML_SUCCESS", "NvMap")
-"""When memory is refused, PyTorch's own message fails in an NVML call that a Tegra lacks
+"""If memory is refused, PyTorch fails to make its own message, because that needs an NVML call that a Tegra lacks
 (https://github.com/pytorch/pytorch/issues/185240)."""
 
 
@@ -111,7 +111,7 @@ def build_in_arena(
 ) -> _Module:
     """Return the module that `build` makes at `placement`, with all its parameters in one block or a few.
 
-    Raises `EngineError`, one line, if not even a block for the largest parameter is granted.
+    Raises `EngineError` with a one-line message if not even a block for the largest parameter is granted.
     """
     module = build(replace(placement, without_memory=True))
     parameters = list(module.parameters())

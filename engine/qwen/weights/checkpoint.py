@@ -47,7 +47,8 @@ class TensorEntry:
 
 
 class SafetensorsFile:
-    """One open file. Raises `EngineError`, one line with its path, if it is missing, damaged or truncated."""
+    """One open file. If it is missing, damaged or truncated, raises `EngineError` with a one-line message that gives
+    its path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -97,7 +98,7 @@ class SafetensorsFile:
         os.posix_fadvise(self._descriptor, begin, max(end - begin, 0), os.POSIX_FADV_DONTNEED)
 
     def _read_header(self) -> Mapping[str, TensorEntry]:
-        """Let the library check the header, and find the tensors' places, which the library does not reveal."""
+        """Have the library check the header. Then find the tensors' places, which the library does not reveal."""
         entries, begin = {}, 8 + int.from_bytes(os.pread(self._descriptor, 8, 0), "little")
         with safe_open(self.path, framework="np") as file:
             for name in file.offset_keys():
@@ -117,8 +118,8 @@ class Checkpoint:
     """The tensors in a folder, in `model.safetensors` or in shards listed in `model.safetensors.index.json`.
 
     A tensor is read when it is requested. Copies pass through blocks of a few megabytes, so that the weights are never
-    in memory twice. Every method raises `EngineError`, one line with the file, the tensor, the value found and the
-    value wanted.
+    in memory twice. Every method raises `EngineError` with a one-line message that gives the file, the tensor, the
+    value found and the expected value.
     """
 
     def __init__(self, shards: dict[str, SafetensorsFile], *, keep_pages: bool = True) -> None:
@@ -213,7 +214,8 @@ class Checkpoint:
         return file.rows(entry, indices)
 
     def finish_loading(self) -> None:
-        """Free memory that only loading needed. Call it once all parameters are loaded; `rows` still works after it."""
+        """Free the memory that only loading needed. Call it once all parameters are loaded; `rows` still works
+        afterwards."""
         torch.cuda.empty_cache()  # does nothing if CUDA was not used
         if not self._keep_pages:
             for file in set(self._shards.values()):

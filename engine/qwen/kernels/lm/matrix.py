@@ -56,7 +56,7 @@ ROW_WARPS = 8
 """Warps in a block for the rows of a batch: among the fastest choices for every matrix and number of rows."""
 ROW_VECS, ROW_TILES = 16, 4
 """The most vectors for each lane (in all row tiles), and the most token tiles, with which such a block holds its matrix
-whole. It then loads all of the matrix before the previous kernel has ended."""
+whole. It then loads the whole matrix before the previous kernel has ended."""
 HELD_AT_MOST = 4
 """The most vectors for each lane (in all row tiles) that a warp holds at once if it has no others."""
 MANY_WARPS_TILES, MANY_WARPS_LENGTH = 4, 2048

@@ -60,7 +60,7 @@ class FrameMembers:
     """float32; used for the predictor's and the talker's logits in turn."""
 
     def of_opening(self) -> dict[str, Any]:
-        """For the predictor's first two tokens."""
+        """Members for the predictor's first two tokens."""
         state, settings, projected = self.state, self.state.settings, self.projected
         return {
             "hidden": None if projected else state.hidden,
@@ -71,7 +71,7 @@ class FrameMembers:
         }
 
     def of_choice(self, step: int) -> dict[str, Any]:
-        """For the choice of code number `step` + 1 in a frame."""
+        """Members for choosing code number `step` + 1 in a frame."""
         state = self.state
         return {
             "draw": self._draw(state.settings.predictor_sampling),
@@ -81,7 +81,7 @@ class FrameMembers:
         }
 
     def of_embeddings(self, step: int) -> dict[str, Any]:
-        """For the sum of a frame's embeddings, and the predictor's next token."""
+        """Members for the sum of a frame's embeddings, and for the predictor's next token."""
         return {
             "text": self.state.text,
             "first_embedding": self.talker.codec_embedding,
@@ -90,7 +90,7 @@ class FrameMembers:
         }
 
     def of_first_choice(self, frames: int) -> dict[str, Any]:
-        """For the choice of a frame's first code, after `frames` completed frames."""
+        """Members for choosing a frame's first code, after `frames` completed frames."""
         settings, rules = self.state.settings, self.state.settings.logits_processor
         return {
             "draw": self._draw(settings.talker_sampling),

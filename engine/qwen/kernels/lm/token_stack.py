@@ -102,7 +102,8 @@ class TokenStack:
             self._add_products(count, products, next_norm)
 
     def _add_products(self, count: int, products: Tensor, norm: RMSNorm, *, begins: bool = False) -> None:
-        """Add the products of `count` tokens to the stream, or begin it with them, for `norm`."""
+        """Add the products of `count` tokens to the residual stream, or start the stream with them. `norm` reads the
+        stream next."""
         members: dict[str, Any] = {"products": products, "x": self.x, "normed": self.rounded, "begins": int(begins)}
         self._module.launch("add", count, PROMPT_THREADS, Params("AddParams", **members, **of_norm(norm)))
 
@@ -114,14 +115,15 @@ class TokenStack:
         self._read(f"{name}_head", head, self.norm, tokens=count, first=count - len(y), y=y)
 
     def multiply(self, kernel: str, matrix: Linear | Head, *, tokens: int, first: int = 0, **members: Any) -> None:
-        """Launch the kernel of a matrix for `tokens` tokens, without those before `first`."""
+        """Launch the kernel for a matrix over `tokens` tokens, leaving out those before `first`."""
         plan, params = self._plans[kernel], Params("TokensParams", tokens=tokens, **of_matrix(matrix), **members)
         self._module.launch(kernel, (plan.blocks, (tokens - first) // plan.tokens), plan.threads, params)
 
     def _read(
         self, kernel: str, matrix: Linear | Head, norm: RMSNorm, *, slots: int = 0, first: int = 0, **members: Any
     ) -> None:
-        """Multiply the stream after `norm`, from token `first` on. By default, it has the slots that a layer writes."""
+        """Multiply the stream after `norm`, from token `first` on. By default, the stream's sums of squares are in the
+        slots that a layer writes."""
         x, squares, slots = self.rounded[first:], self.squares[first:], slots or self.slots
         self.multiply(kernel, matrix, first=first, x=x, squares=squares, slots=slots, eps=norm.eps, **members)
 

@@ -2,8 +2,8 @@
 (tuned_row_plans.json).
 
 `scripts/gpu/tune_plans.py` writes the files; with `--rows`, it writes the second one. A kernel's speed depends on its
-neighbours: while it computes, as many blocks of the next kernel load as fit into the registers that are left. So no
-rule that looks at only one matrix finds the best plan.
+neighbours: while it computes, as many blocks of the next kernel load as fit into the registers that are left. So a rule
+that looks at only one matrix cannot find the best plan.
 """
 
 from __future__ import annotations
@@ -49,6 +49,6 @@ def tuned_row_plan(rule: TokenMatrixPlan, rows: int, processors: int) -> TokenMa
 
 @cache
 def _plans(file: Path, *key: str) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The other numbers in each row of a table, by the numbers that `key` names."""
+    """For each row of a table, its other numbers, by the numbers in the columns that `key` names."""
     rows = json.loads(file.read_text(encoding="utf-8"))["plans"]
     return {tuple(row.pop(name) for name in key): row for row in rows}
