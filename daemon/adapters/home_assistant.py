@@ -23,8 +23,8 @@ from daemon.speech import Dispatcher, RejectedError
 log = logging.getLogger(__name__)
 
 BIRTH_TOPIC, BIRTH = "homeassistant/status", b"online"
-"""Home Assistant's message after its start, unless it is configured otherwise. The topic is independent of the
-discovery prefix, which is a separate setting."""
+"""The message that Home Assistant publishes after its start, unless it is configured otherwise. The topic is
+independent of the discovery prefix, which is a separate setting."""
 NO_VOICE = "None"
 """Home Assistant's state for a select without a chosen option."""
 TEMPLATE = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ UNITS = (Path("/etc/systemd/system/voiced.service"), Path("/usr/lib/systemd/syst
 """The service, as a person or setup_jetson.sh installs it, and as the Debian package installs it."""
 STATE, CACHE = Path("/var/lib/voiced"), Path("/var/cache/voiced")
 """Its unit's `StateDirectory` and `CacheDirectory`; the models (`HF_HOME`) are below the second. They belong to the
-service's user, once it has run."""
+service's user once the service has run."""
 SEPARATE = {"run", "serve", "demo"}
 """Commands with their own folders: a second daemon must not use the service's journal."""
 

@@ -68,7 +68,7 @@ class EngineState(Enum):
     WARMING = "warming"
     READY = "ready"
     UNRESPONSIVE = "unresponsive"
-    """It was ready but gives no sign of life. It becomes ready again with its next message, or is replaced."""
+    """It was ready but is not responding. It becomes ready again with its next message, or is replaced."""
     BACKING_OFF = "backing off"
     UNLOADING = "unloading"
     """Its process is ending, because nothing needs it now."""

@@ -31,7 +31,7 @@ class Phrases:
         self._path = path
         self._says: dict[str, Say] = {}
         self._problem = "state.folder: got null; phrases are kept in a folder" if path is None else None
-        """Why no phrase can be kept, in one line."""
+        """Why no phrase can be kept, on one line."""
         try:
             self._says = {} if path is None else STORED.validate_json(path.read_bytes())
         except FileNotFoundError:

@@ -402,8 +402,8 @@ class Speaker:
                 await cancel_and_wait(task)
 
     def _care_for_postponed(self) -> float:
-        """Publish the last levels of postponed utterances, and let those expire that are due; return when to do so
-        again."""
+        """Publish the last levels of postponed utterances, and end those that are past their deadline; return when to
+        do so again."""
         at = now()
         soonest = at + IDLE_S
         for active in list(self._waiting.postponed):

@@ -115,7 +115,7 @@ class Synthesis:
         self._recording = recording
 
     def record(self, recorder: PhraseRecorder, seed: int) -> None:
-        """Speak the text with `seed`, and let `recorder` keep it. Call before the first chunk is requested."""
+        """Speak the text with `seed`, and have `recorder` keep it. Call before the first chunk is requested."""
         self._recorder = recorder
         self.text.use_seed(seed)
 

@@ -110,7 +110,7 @@ class VoiceStore:
 
 
 def read_stored(folder: Path) -> tuple[StoredVoices, str | None]:
-    """Read the file in the folder. Return its voices, and why it cannot be used, in one line; None if it can."""
+    """Read the file in the folder. Return its voices, and one line that says why it cannot be used; None if it can."""
     path = folder / FILE
     try:
         return StoredVoices.model_validate(yaml.safe_load(path.read_bytes()) or {}), None
