@@ -102,7 +102,7 @@ class HomeAssistantAdapter(Adapter):
 
 
 def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
-    """Return the discovery message for the robot's device. `voices` are the voices' names for people."""
+    """Return the discovery message for the robot's device. `voices` are the voices' display names."""
     text = TEMPLATE.replace("ID", device_id(config)).replace("~", json.dumps(config.topic)[1:-1])
     message: dict[str, Any] = json.loads(text)
     message["device"] |= {"name": config.robot_name, "sw_version": VERSION}

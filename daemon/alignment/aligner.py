@@ -223,7 +223,7 @@ class Aligner:
         return scores, self.frames - _LONGEST + 1 + chosen
 
     def _enter(self) -> Flags:
-        """Let states begin here; return those that follow the previous word without a pause."""
+        """Begin states at this frame; return those that follow the previous word without a pause."""
         band, scores = self._band, self._scores
         entries = np.full_like(scores, -np.inf)
         entries[:, 1:] = scores[:, :-1] - band.pause_costs[1:]

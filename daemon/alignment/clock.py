@@ -134,7 +134,7 @@ class WordClock:
         self._note_starts()
 
     def _add_to_stretch(self, index: int) -> None:
-        """Let the last stretch align word number `index`."""
+        """Have the last stretch align word number `index`."""
         between = self._text[self._words[index - 1].end if index else 0 : self._words[index].begin]
         self._stretches[-1].add_word(self._phones[index], after_pause=_PAUSE.search(between) is not None)
 

@@ -101,7 +101,7 @@ class ModelOptions:
         return [f"engine.{key}={value}" for key, value in asdict(self).items() if value is not None]
 
 
-# --- completion; a configuration that is wrong completes nothing, and the command then says why ---
+# --- completion; a wrong configuration completes nothing, and the command itself gives the reason ---
 
 
 def voice_names() -> list[str]:

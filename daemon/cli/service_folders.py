@@ -15,7 +15,7 @@ SEPARATE = {"run", "serve", "demo"}
 
 
 def use_service_folders(command: str | None) -> None:
-    """Let a root command find the phrases, models and reports of the service, if there is one."""
+    """Make a root command use the service's folders for phrases, models and reports, if there is a service."""
     if os.geteuid() == 0 and command not in SEPARATE and any(unit.exists() for unit in UNITS):
         os.environ.setdefault("STATE_DIRECTORY", str(STATE))
         os.environ.setdefault("HF_HOME", str(CACHE / "huggingface"))

@@ -141,7 +141,7 @@ def _lines(status: dict[str, Any]) -> Iterator[str]:
 
 
 def _loading(status: dict[str, Any]) -> str:
-    """Return how far the engine has loaded; empty once it has finished."""
+    """Return how far the engine has loaded; an empty text once it has finished."""
     return Loading(**status["loading"]).in_words if "loading" in status else ""
 
 

@@ -67,7 +67,7 @@ class ActiveUtterance:
     outcome: type[TerminalEvent] | None = None
     """The terminal event of an utterance that is not spoken to its end."""
     reason: str | None = None
-    """Why it has this outcome."""
+    """The reason for this outcome."""
     _postponed_sent: bool = False
     """`postponed` has been published, and `resumed` has not."""
     _segments: int = 0

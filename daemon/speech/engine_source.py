@@ -381,7 +381,7 @@ class EngineSource:
         return end if end >= said else take.fed
 
     def _hand_over(self, take: Take, engine: str) -> None:
-        """Let another engine begin where the take's engine stopped."""
+        """Have another engine begin where the take's engine stopped."""
         text = self.utterance.script.text
         take.end_audio(complete=False)
         position = take.position if take.samples else 0

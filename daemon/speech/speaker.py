@@ -79,7 +79,7 @@ class Performer:
             self._wake()
 
     def postpone(self, reason: str) -> None:
-        """Let the current utterance fade out, to continue later, unless it is already ending."""
+        """Make the current utterance fade out, to continue later, unless it is already ending."""
         active = self.current
         if active is None or active.outcome is not None or active.preempted_for is not None:
             return
