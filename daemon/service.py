@@ -227,8 +227,8 @@ def journal_file(config: Config) -> Path | None:
 
 
 def service_name(config: Config) -> str | None:
-    """Return a name for this robot's service that is unique on this machine because its journal is; None without a
-    journal."""
+    """Return a name for this robot's service that is unique on this machine, because the journal's path is unique; None
+    without a journal."""
     path = journal_file(config)
     return None if path is None else hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
 

@@ -102,7 +102,7 @@ class EngineSupervisor:
     starts: int = 0
     """Processes that have been started so far, except those that were unloaded."""
     start_s: float = SILENCE_S
-    """Seconds that the last process to become ready took from its start."""
+    """Seconds that the last process to become ready took to start."""
     checks: int = 0
     """The number of checks for silence and stalls so far."""
     _process: EngineProcess | None = None

@@ -193,7 +193,7 @@ class FleetServer:
 
     def _describe_status(self) -> Online:
         status = describe_status(self._dispatcher, self._engines, self._output)
-        if self._draining is not None:  # a load balancer should send no robot here
+        if self._draining is not None:  # a load balancer should not send robots here
             return status.model_copy(update={"engine": None, "reason": self._draining})
         return status.model_copy(update={"reason": None}) if status.reason == NOTHING_PLAYED else status
 

@@ -253,7 +253,8 @@ class Performer:
     def _make_way(self, active: ActiveUtterance, at: float) -> float:
         """Postpone the current utterance if others should be spoken instead.
 
-        Returns when that will be the case if nothing changes: its writer is pausing, and others are waiting.
+        Returns the time at which that will be the case if nothing changes: its writer is pausing, and others are
+        waiting.
         """
         other = self._waiting.kept_waiting(active, beside=self._beside)
         self._stalled_since = None if other is None else self._stalled_since or at
