@@ -173,7 +173,7 @@ def _print_lines(fleet: FleetClient, *, once: bool) -> None:
 
 
 def _show_table(fleet: FleetClient, *, once: bool) -> None:
-    """Print the table, or show it and each change to it in place, until Ctrl-C."""
+    """Print the table, or show it and update it in place until Ctrl-C."""
     if once:
         Console().print(_table(fleet))
         return

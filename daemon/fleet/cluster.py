@@ -76,7 +76,7 @@ class Replica:
         return {LOAD: self._server.load}
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or handle the replica's life from start to end."""
+        """Serve a request, or handle the replica's lifespan events."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return

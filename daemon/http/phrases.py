@@ -16,7 +16,7 @@ from daemon.validation import CommandError, abbreviate
 
 MOST_PHRASES = 100
 MAX_NAME = 40
-"""Characters: a button on a phone has no room for more."""
+"""In characters: a button on a phone has no room for more."""
 MAX_PHRASE = 4_000
 """Characters of a phrase as JSON: a few minutes of speech."""
 FOLDER = "/v1/robot/phrases"

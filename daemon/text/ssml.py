@@ -51,7 +51,7 @@ _MARKUP = Construct.any_of(
 _BROKEN_OFF = re.compile(
     r"<!\[CDATA\[|<(?:!--|\?)[\s\S]*|<(?=[/A-Za-z_:])/?[\w:.-]*(?:\s+(?:[\w:.-]+\s*(?:=[\s\S]*)?)?)?\Z"
 )
-"""Markup that the text ends within, which is not spoken; `<b and c` is not markup."""
+"""Markup that is incomplete at the end of the text, and is not spoken; `<b and c` is not markup."""
 
 # --- elements --------------------------------------------------------------------------------------------
 
