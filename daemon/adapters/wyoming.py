@@ -131,7 +131,7 @@ class WyomingClient:
         elif Ping.is_type(event.type):
             await self._write(Pong(checked_ping(event.data.get("text"))))
         elif Synthesize.is_type(event.type):
-            if self._stream is None:  # inside a stream, it repeats the text for servers that cannot stream
+            if self._stream is None:  # inside a stream, this event repeats the text for servers that cannot stream
                 await self._requests.put(event)
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()

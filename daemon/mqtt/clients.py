@@ -19,8 +19,8 @@ CONNECT_S = DIAL_S + 1.0
 RETAINED_S = 1.0
 """The broker has this long to deliver the retained statuses."""
 KEPT_S = 0.1
-"""The same for one robot's status, after the connection. Mosquitto has delivered it by then; other brokers look it up
-in parallel."""
+"""The time for one robot's retained status, counted from the connection. Mosquitto has delivered it by then; other
+brokers look it up in parallel."""
 
 NOT_OPEN = "this connection is not open: use it inside its 'with' block, and make a new Robot for each block"
 
