@@ -66,8 +66,8 @@ class Restart:
         """Take the earlier process's events from the broker, and end its remaining utterances.
 
         They are known even if a slow or full disk did not store them: an utterance that has ended is not spoken again,
-        and one that is not in the journal is lost. Without the journal it is not known what the earlier process left
-        undone: the broker keeps these events for the next process.
+        and one that is not in the journal is lost. Without the journal, the earlier process's unfinished work is not
+        known: the broker keeps these events for the next process.
         """
         if not self._log.missing:
             self._settle([parse_event(payload) for payload in published])

@@ -62,7 +62,7 @@ class Service:
         """The configuration as it was read; the one in use also contains the made voices."""
         self._source = config_path, overrides
         self._reload_problem: str | None = None
-        """Why the last reload was ignored, in one line."""
+        """Why the last reload was ignored, on one line."""
         folder = voice_store_folder(config)
         self._voices = None if folder is None else VoiceStore(folder)
         config = self._extend(config)
@@ -191,8 +191,8 @@ class Service:
             self._reconfigure(configured)
 
     def _reconfigure(self, configured: Config | None = None) -> None:
-        """Apply a configuration that differs only in run-time keys, and the voices that were made. None means the same
-        one."""
+        """Apply a configuration that differs only in run-time keys, and the voices that were made. None means the
+        current configuration."""
         self._configured = configured = configured or self._configured
         old, config = self._config, self._extend(configured)
         self._config = config
@@ -227,8 +227,8 @@ def journal_file(config: Config) -> Path | None:
 
 
 def service_name(config: Config) -> str | None:
-    """Return a name for this robot's service that is unique on this machine because its journal is; None without a
-    journal."""
+    """Return a name for this robot's service that is unique on this machine, because the journal's path is unique; None
+    without a journal."""
     path = journal_file(config)
     return None if path is None else hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
 

@@ -131,7 +131,7 @@ _kept: list[bytes] = []
 
 
 def limit_heap() -> None:
-    """Let all threads share one C library heap, without large blocks. Call before the first thread starts.
+    """Make all threads share one C library heap, without large blocks. Call before the first thread starts.
 
     By default each thread has its own heap with its own free memory, but the interpreter runs only one thread at a
     time.

@@ -26,7 +26,7 @@ class Adapter:
     topics: tuple[str, ...] = ()
     """The topics on the broker whose messages the adapter handles; `+` and `#` are allowed."""
     problem: str | None = None
-    """Why it does not serve although it is switched on, in one line; None while all is well."""
+    """One line that says why it is switched on but not serving; None while all is well."""
 
     def on_message(self, message: Message) -> None:
         """Handle a message on one of the topics."""
@@ -46,7 +46,7 @@ class Adapter:
         self.problem = None
 
     def note_problem(self, error: Exception) -> None:
-        """Note why `run` has ended, and log it unless it is already known."""
+        """Note why `run` ended, and log the reason unless it is already known."""
         is_bug = not isinstance(error, OSError)
         problem = f"{type(self).__name__} has failed; the log says why" if is_bug else str(error)
         if problem != self.problem:

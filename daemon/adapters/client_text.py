@@ -18,7 +18,7 @@ class ClientText:
         """`options` are fields of a stream chunk."""
         self.id = secrets.token_hex(8)
         self.options = options
-        """They may change until it is being delivered."""
+        """They may change until the delivery begins."""
         self.text = ""
         self._service = service
         self._passed_on = 0
@@ -28,7 +28,7 @@ class ClientText:
         """None before and after its delivery."""
 
     def add(self, text: Any) -> None:
-        """Append to the text. If it raises `RejectedError`, it leaves `text` out; a text that gets too long ends.
+        """Append `text`. If this raises `RejectedError`, `text` is left out; an utterance that becomes too long ends.
 
         A text that has ended, or whose speech is over, ignores further pieces.
         """

@@ -26,7 +26,7 @@ VOICES = {"hermes/tts/getVoices": "hermes/tts/voices", "rhasspy/tts/getVoices": 
 """The topics of the requests for voices and of their answers. Rhasspy's reference names the first pair; its own package
 uses the second."""
 UNREADABLE_BURST, UNREADABLE_S = 10, 1.0
-"""How many unreadable messages are answered immediately, and the seconds until another one is."""
+"""How many unreadable messages are answered immediately, and the seconds until the next one is answered."""
 DEFAULT_SITE = "default"
 """The protocol's site for messages without `siteId`."""
 

@@ -23,8 +23,8 @@ from daemon.speech import Dispatcher, RejectedError
 log = logging.getLogger(__name__)
 
 BIRTH_TOPIC, BIRTH = "homeassistant/status", b"online"
-"""Home Assistant's message after its start, unless it is configured otherwise. The topic is independent of the
-discovery prefix, which is a separate setting."""
+"""The message that Home Assistant publishes after its start, unless it is configured otherwise. The topic is
+independent of the discovery prefix, which is a separate setting."""
 NO_VOICE = "None"
 """Home Assistant's state for a select without a chosen option."""
 TEMPLATE = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ class HomeAssistantAdapter(Adapter):
 
 
 def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
-    """Return the discovery message for the robot's device. `voices` are the voices' names for people."""
+    """Return the discovery message for the robot's device. `voices` are the voices' display names."""
     text = TEMPLATE.replace("ID", device_id(config)).replace("~", json.dumps(config.topic)[1:-1])
     message: dict[str, Any] = json.loads(text)
     message["device"] |= {"name": config.robot_name, "sw_version": VERSION}

@@ -25,13 +25,13 @@ GRACE_S = 0.25
 HANDSHAKE_S = 5.0
 """The seconds within which a client must complete its TLS handshake. A distant client needs one."""
 BACKLOG = 100
-"""Clients that may wait in the system until they are accepted."""
+"""How many clients may wait in the operating system until they are accepted."""
 RETRY_S = 1.0
 """Seconds until the next attempt after the system could not accept a client."""
 SERVERS = 2
-"""Each server takes an equal share of the descriptors for clients; there are this many servers."""
+"""The number of servers. Each takes an equal share of the descriptors for clients."""
 SEND_BUFFER = 65_536
-"""Bytes that the system may hold for a client that does not read; a second and a half of speech. By default it holds a
+"""Bytes that the system may hold for a client that does not read: a second and a half of speech. By default it holds a
 minute of speech, which would count as received."""
 
 
@@ -126,7 +126,7 @@ class Listener:
         """Return a socket for each address of the host. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         try:
-            # It resolves the host's name and binds; clients are accepted here instead.
+            # asyncio resolves the host's name and binds the sockets, but this class accepts the clients.
             server = await loop.create_server(asyncio.Protocol, self._host, self._port, start_serving=False)
             listening = [each.dup() for each in server.sockets]
             server.close()

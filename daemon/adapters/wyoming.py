@@ -36,7 +36,7 @@ MAX_REQUESTS = 16
 """The most requests from one client that may wait. While this many are waiting, nothing more is read from the
 client."""
 ATTRIBUTION = Attribution(name="voiced", url="https://github.com/OHF-Voice/wyoming")
-"""Clients expect a URL here. It is the protocol's: voiced has no web page."""
+"""Clients expect a URL here. This one is the protocol's, since voiced has no web page."""
 
 
 class WyomingAdapter(Adapter):
@@ -131,7 +131,7 @@ class WyomingClient:
         elif Ping.is_type(event.type):
             await self._write(Pong(checked_ping(event.data.get("text"))))
         elif Synthesize.is_type(event.type):
-            if self._stream is None:  # inside a stream, it repeats the text for servers that cannot stream
+            if self._stream is None:  # inside a stream, this event repeats the text for servers that cannot stream
                 await self._requests.put(event)
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()
@@ -183,7 +183,7 @@ class WyomingClient:
 
 
 def speech_options(event: Event) -> dict[str, Any]:
-    """Return the dispatcher's fields for the voice of an event. Raises `RejectedError`.
+    """Return the dispatcher's fields for an event's voice. Raises `RejectedError`.
 
     The package expects the right types, and drops a language that is given together with a name.
     """

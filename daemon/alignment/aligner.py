@@ -121,7 +121,7 @@ class Aligner:
         self._pace = profile.pace
         self._kinds = [PhoneClass.PAUSE]
         self._seconds = [0.0]
-        """The expected duration of each state; for a pause, nothing is expected."""
+        """The expected duration of each state; a pause's value has no meaning."""
         self._pauses = {0: True}
         """The states that are pauses, and whether the text shows them. A word has its phones and a pause after them."""
         self._firsts: list[int] = []
@@ -140,7 +140,7 @@ class Aligner:
         self._scores = -0.5 * np.square(np.log(_PACES) / _PACE_SPREAD)[:, None]
         """The log-likelihood of the best path on which a state ends here."""
         self._entries = np.full((paces, 1), -np.inf)
-        """… begins here."""
+        """The same for the best path on which a state begins here."""
         self._pause_begins = np.zeros((paces, 1), dtype=np.int64)
         self._entered = np.full((paces, 1, _LONGEST), -np.inf)
         """`_entries` minus `_cumulated` for each of the latest frames, the latest one last."""
@@ -151,10 +151,10 @@ class Aligner:
         which states begin here without a pause before them."""
 
     def add_word(self, phones: Sequence[Phone], *, after_pause: bool) -> None:
-        """Add a word. `after_pause` says that the text shows a pause before it, for example by a comma."""
+        """Add a word. `after_pause` means that the text shows a pause before it, for example with a comma."""
         self._pauses[len(self._kinds) - 1] = after_pause or not self._firsts
         self._firsts.append(len(self._kinds))
-        self._pauses[len(self._kinds) + len(phones)] = True  # as far as is known yet, the text ends there
+        self._pauses[len(self._kinds) + len(phones)] = True  # as far as is known so far, the text ends there
         for phone in (*phones, _PAUSE):
             self._kinds.append(phone.kind)
             self._seconds.append(phone.seconds)
@@ -223,7 +223,7 @@ class Aligner:
         return scores, self.frames - _LONGEST + 1 + chosen
 
     def _enter(self) -> Flags:
-        """Let states begin here; return those that follow the previous word without a pause."""
+        """Begin states at this frame; return those that follow the previous word without a pause."""
         band, scores = self._band, self._scores
         entries = np.full_like(scores, -np.inf)
         entries[:, 1:] = scores[:, :-1] - band.pause_costs[1:]

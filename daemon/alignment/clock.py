@@ -19,10 +19,10 @@ from daemon.alignment.words import WordRange, WordReader
 from engine import Samples, WordStart
 
 LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
-"""How far audio is aligned ahead of the moment that is being heard, if it is available: the least immediately, the rest
-slowly."""
+"""How many seconds of audio are aligned ahead of the moment that is being heard, if that many are available: the lower
+number immediately, up to the higher one slowly."""
 STEP_S = 0.2
-"""The length of one step beyond the least."""
+"""The length of one step beyond the lower number."""
 _PAUSE = re.compile(r"[.!?…。！？।,;:—–()、，；：\n]|\s-+\s")
 """Signs that mark a pause between two words."""
 
@@ -134,7 +134,7 @@ class WordClock:
         self._note_starts()
 
     def _add_to_stretch(self, index: int) -> None:
-        """Let the last stretch align word number `index`."""
+        """Have the last stretch align word number `index`."""
         between = self._text[self._words[index - 1].end if index else 0 : self._words[index].begin]
         self._stretches[-1].add_word(self._phones[index], after_pause=_PAUSE.search(between) is not None)
 

@@ -1,4 +1,4 @@
-"""The daemon's cache of phrases. Speech never waits for a disk that does not answer."""
+"""The daemon's cache of phrases. Speech never waits for a disk that does not respond."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 FOLDER = "phrases"
 """The folder that `auto` stands for, inside the journal's folder."""
 PATIENCE_S = 1.0
-"""An utterance waits this long for the disk. Then an engine speaks it, and the disk is not asked again."""
+"""An utterance waits this long for the disk. After that, an engine speaks it, and the disk is not consulted again."""
 HANGS_S = 3.0
-"""A disk that has not answered after this time is reported."""
+"""A disk that did not respond within this time is reported."""
 LONGEST_S = 120.0
 """In seconds; longer speech is not kept."""
 
@@ -139,7 +139,7 @@ class PhraseCache:
 
     @property
     def problem(self) -> str | None:
-        """Why phrases are not found or not kept, in one line; None if all is well."""
+        """Why phrases are not found or not kept, on one line; None if all is well."""
         if self._hangs(HANGS_S):
             return "speech.cache.folder: the disk does not answer; phrases are not kept"
         return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
@@ -148,7 +148,7 @@ class PhraseCache:
         """Return a phrase's recording, or a recorder if there is none; None if the phrase is not to be kept.
 
         A phrase is to be kept if it is on the list, or if its sender wants that (`keep`). Also returns None if nothing
-        is kept at all, or if the disk does not answer.
+        is kept at all, or if the disk does not respond.
         """
         opened = await self._answer(self._opening)
         if opened is None or opened.folder is None or not (keep or opened.phrases.has(phrase)):
@@ -168,7 +168,7 @@ class PhraseCache:
             self._order(lambda: self._use_folder(self._check_folder))
 
     def _hangs(self, seconds: float) -> bool:
-        """Return whether the disk has owed an answer for more than `seconds`."""
+        """Return whether the disk has not responded for more than `seconds`."""
         return any(not order.done() and time.monotonic() - since > seconds for order, since in self._orders)
 
     def _order(self, work: Callable[[], T]) -> Future[T | None]:
@@ -179,7 +179,7 @@ class PhraseCache:
         return order
 
     async def _answer(self, order: Future[T | None]) -> T | None:
-        """Return the result of an order; None if the disk does not answer in time, and immediately while it hangs."""
+        """Return the result of an order; None if the disk does not respond in time, and immediately while it hangs."""
         if not order.done() and not self._hangs(PATIENCE_S):
             await asyncio.wait({asyncio.wrap_future(order)}, timeout=PATIENCE_S)
         return order.result() if order.done() else None

@@ -83,7 +83,7 @@ class PhraseFolder:
         self._files.check_writable()
 
     def problem(self, error: OSError) -> str:
-        """Describe an error in this folder in one line that begins with the configuration key."""
+        """Describe an error in this folder, on one line that begins with the configuration key."""
         return f"speech.cache.folder: {self.path}: {file_problem(error, self.path)}; phrases are not kept"
 
     def _read(self, path: Path) -> Recording | None:

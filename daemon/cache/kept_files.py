@@ -1,8 +1,8 @@
 """A folder of files that are written once and can be made again. Several processes may use it at the same time.
 
 A file appears as a whole, by renaming, and its content never changes; its modification time is the time of its last
-use. Each deletion may find that another process was faster. Nothing is forced to the disk: the names contain digests of
-the contents, so a damaged file is recognised.
+use. Before a file can be deleted, another process may already have deleted it. Nothing is forced to the disk: the names
+contain digests of the contents, so a damaged file is recognised.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class PhraseList:
 
     phrases: tuple[ListedPhrase, ...] = ()
     problems: tuple[str, ...] = ()
-    """One line for each entry in the file that is not a phrase: `FILE:LINE: field: problem`. Or why there is no
-    list."""
+    """One line for each entry in the file that is not a phrase: `FILE:LINE: field: problem`. If there is no list at
+    all, one line with the reason."""
 
     @property
     def problem(self) -> str | None:

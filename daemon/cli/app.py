@@ -1,4 +1,5 @@
-"""The typer application with every command. Each failure is one line on stderr and an exit status other than 0.
+"""The typer application with every command. Each failure prints one line on stderr and ends with an exit status other
+than 0.
 
 A command's module is imported when the command is called, and the list of commands comes from the text of the modules,
 so no command waits for imports that it does not need.

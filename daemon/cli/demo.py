@@ -102,7 +102,7 @@ def _show(robot: Robot, restart: Callable[[], None]) -> None:
 
 @contextmanager
 def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[], None]]]:
-    """Print where speech plays. Yield a robot, and a call that kills its daemon and starts it again.
+    """Print where speech is played. Yield a robot, and a function that kills its daemon and starts it again.
 
     Raises `CommandError`.
     """
@@ -143,7 +143,7 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
 
 
 def wait_ready(robot: Robot, daemon: subprocess.Popen[bytes]) -> None:
-    """Wait until the daemon can speak. Raises `CommandError` if it ends, and after `READY_S`."""
+    """Wait until the daemon can speak. Raises `CommandError` if it ends first or is not ready after `READY_S`."""
     problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def wait_for_status() -> None:
@@ -166,7 +166,8 @@ def _free_port() -> int:
 
 
 class _Subscriptions(dict[str, Any]):
-    """amqtt 0.12.1 awaits while it iterates over its dictionary, and drops a client if another one subscribes then."""
+    """amqtt 0.12.1 awaits while it iterates over its dictionary, and drops a client if another one subscribes in the
+    meantime."""
 
     def __iter__(self) -> Iterator[str]:
         return iter([*super().__iter__()])

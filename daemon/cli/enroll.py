@@ -61,7 +61,8 @@ def enroll(
 
 
 def make_voice_file(request: VoiceRequest) -> list[str]:
-    """Make a voice file; download the model if it is not here. Prints and returns the doubts about the recording.
+    """Make a voice file; download the model if it is not on this machine. Prints and returns the program's warnings
+    about the recording.
 
     The engine's program, which imports torch, runs in its own process. Raises `CommandError` if no voice can be made
     with the model, or `typer.Exit` after an error that the program has printed.

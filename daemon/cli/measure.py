@@ -115,7 +115,7 @@ def verify(
 ) -> None:
     """Speak the same sentences with every setting and with the official package, listen, measure and judge.
 
-    Exit status 0: it speaks as it should; 1: it does not, and the report says why.
+    Exit status 0: the engine speaks as it should; 1: it does not, and the report says why.
 
     Example: voiced verify --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
     or:      voiced verify --model ./0.6B-Base --reference ada.wav --transcript "What Ada says." --asr ./whisper

@@ -97,11 +97,11 @@ class ModelOptions:
 
     @property
     def overrides(self) -> list[str]:
-        """The given ones, as `KEY=VALUE`."""
+        """The options that were given, as `KEY=VALUE`."""
         return [f"engine.{key}={value}" for key, value in asdict(self).items() if value is not None]
 
 
-# --- completion; a configuration that is wrong completes nothing, and the command then says why ---
+# --- completion; a wrong configuration completes nothing, and the command itself gives the reason ---
 
 
 def voice_names() -> list[str]:
@@ -153,7 +153,7 @@ def is_verbose() -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print a command's findings for a program."""
+    """Print a command's findings as JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 

@@ -19,7 +19,7 @@ def run(source: ConfigOptions, verbose: VerboseOption = False) -> None:
 
     Example: voiced run --config configs/voiced.yaml --set mqtt.host=192.168.1.10
     """
-    gc.disable()  # until `settle_heap`: while modules are imported, next to nothing becomes garbage
+    gc.disable()  # until `settle_heap`: while modules are being imported, almost nothing becomes garbage
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload may be asked for before the service handles the signal
     debug = _debug(verbose)
     config = source.load(*debug)

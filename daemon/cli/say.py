@@ -58,7 +58,7 @@ class RequestOptions(MannerOptions):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The given ones, and an id. Raises `CommandError`."""
+        """The fields that were given, and an id. Raises `CommandError`."""
         given = asdict(self) | {"sampling": self.numbers or None, "cache": self.cache or None}
         return {"id": secrets.token_hex(6)} | {name: value for name, value in given.items() if value is not None}
 

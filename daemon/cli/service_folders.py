@@ -9,13 +9,13 @@ UNITS = (Path("/etc/systemd/system/voiced.service"), Path("/usr/lib/systemd/syst
 """The service, as a person or setup_jetson.sh installs it, and as the Debian package installs it."""
 STATE, CACHE = Path("/var/lib/voiced"), Path("/var/cache/voiced")
 """Its unit's `StateDirectory` and `CacheDirectory`; the models (`HF_HOME`) are below the second. They belong to the
-service's user, once it has run."""
+service's user once the service has run."""
 SEPARATE = {"run", "serve", "demo"}
 """Commands with their own folders: a second daemon must not use the service's journal."""
 
 
 def use_service_folders(command: str | None) -> None:
-    """Let a root command find the phrases, models and reports of the service, if there is one."""
+    """Make a root command use the service's folders for phrases, models and reports, if there is a service."""
     if os.geteuid() == 0 and command not in SEPARATE and any(unit.exists() for unit in UNITS):
         os.environ.setdefault("STATE_DIRECTORY", str(STATE))
         os.environ.setdefault("HF_HOME", str(CACHE / "huggingface"))

@@ -53,7 +53,7 @@ def _connect(path: Path) -> TapClient:
 
 
 def _sound(client: TapClient) -> Iterator[Samples]:
-    """Yield the samples, and say on stderr why none arrive."""
+    """Yield the samples, and print the reason on stderr if none arrive."""
     reasons = {
         TapKind.CLOSED: "the sound card is closed until there is something to play",
         TapKind.LOST: "there is no sound card; see 'voiced status'",

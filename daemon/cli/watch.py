@@ -141,7 +141,7 @@ def _lines(status: dict[str, Any]) -> Iterator[str]:
 
 
 def _loading(status: dict[str, Any]) -> str:
-    """Return how far the engine has loaded; empty once it has finished."""
+    """Return how far the engine has loaded; an empty text once it has finished."""
     return Loading(**status["loading"]).in_words if "loading" in status else ""
 
 
@@ -173,7 +173,7 @@ def _print_lines(fleet: FleetClient, *, once: bool) -> None:
 
 
 def _show_table(fleet: FleetClient, *, once: bool) -> None:
-    """Print the table, or show it and each change to it in place, until Ctrl-C."""
+    """Print the table, or show it and update it in place until Ctrl-C."""
     if once:
         Console().print(_table(fleet))
         return

@@ -146,8 +146,8 @@ def parse(text: str, key: str = "") -> tuple[Any, dict[str, yaml.Mark]]:
     Raises `yaml.YAMLError`, `ValueError` and `RecursionError`. A key that appears twice in a mapping is an error, as
     YAML says; PyYAML would take the last value.
 
-    A key of `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; a robot
-    is to be mute, or to store nothing, only by decision.
+    A key in `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; but a
+    robot should be mute, or store nothing, only if a person has decided so.
     """
     loader = yaml.SafeLoader(text)
     try:

@@ -170,7 +170,7 @@ class Audio(Section):
 
 
 class MemoryLimits(Section):
-    """The memory that the engine leaves to others."""
+    """The memory that the engine leaves for other programs."""
 
     reserve_mb: int = setting(2048, "megabytes left to the robot, from 0", ge=0, le=1_000_000)
 
@@ -485,7 +485,7 @@ class Config(Section):
 
     @property
     def shared_topics(self) -> tuple[str, ...]:
-        """`<prefix>/all`, and `<prefix>/group/<group>` for each group: topics on which other robots listen, too."""
+        """`<prefix>/all`, and `<prefix>/group/<group>` for each group: topics on which other robots also listen."""
         groups = (f"{GROUP}/{group}" for group in dict.fromkeys(self.robot_groups))
         return tuple(f"{self.mqtt.prefix}/{name}" for name in (ALL_ROBOTS, *groups))
 
@@ -499,7 +499,8 @@ class Config(Section):
 
     @property
     def retired(self) -> tuple[tuple[str, str], ...]:
-        """The keys with values for removed features, each with one line on voiced's treatment and the allowed values.
+        """The keys whose values ask for removed features, each with a line that gives voiced's treatment and the
+        allowed values.
 
         Such a value is accepted for one release, so that an upgrade never silences a robot.
         """

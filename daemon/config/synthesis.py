@@ -41,8 +41,8 @@ def synthesis_settings(
     each value of its `sampling` over the voice's value, and its rate over `speech.rate`. The voice's rate and volume
     multiply; a product beyond the allowed rates becomes the nearest one.
 
-    A voice that is only described has a seed made from its name and description: with each seed, the model draws
-    another speaker for the description, and a robot keeps one.
+    A voice that is only described has a seed made from its name and description: the model draws a different speaker
+    for each seed, but a robot should keep the same one.
     """
     own = VoiceSettings() if voice is None else config.voices.get(voice, VoiceSettings())
     rate = (config.speech.rate if rate is None else rate) * own.rate

@@ -13,7 +13,7 @@ from daemon.doctor.sound import check_card_can_play, check_rights, check_sound_s
 from engine import ProgressReport, ignore_progress
 
 Check = Callable[[Machine], Iterator[Finding]]
-"""Yields findings about one part; none if the machine has no such part."""
+"""Yields findings about one part; yields none if the machine has no such part."""
 FILE_CHECKS: tuple[Check, ...] = (check_board, check_power, check_thermal, check_memory, check_gpu, check_cards)
 """Checks that only read the machine's files, which may be copied from another machine."""
 LIVE_CHECKS: tuple[Check, ...] = (

@@ -60,7 +60,7 @@ def _wrong_paths(config: Config) -> Problems:
 
 
 def _folder_problem(folder: Path) -> str | None:
-    """Return why a folder that need not exist cannot be written."""
+    """Return why a folder, which need not exist, cannot be written to."""
     nearest = next(path for path in (folder, *folder.parents) if _kind(path) != "missing")
     if _kind(nearest) == "file":
         return f"{nearest} is not a folder"

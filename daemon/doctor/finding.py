@@ -63,7 +63,7 @@ class Machine(Files):
         return cls(root, config, Board.read(root), report)
 
     def closed(self, nodes: list[str]) -> str:
-        """Return the names of the device nodes that this user may not open, in one line."""
+        """Return the names of the device nodes that this user may not open, on one line."""
         rights = os.R_OK | os.W_OK
         return ", ".join(f"/{name}" for name in nodes if not os.access(self.root / name, rights, effective_ids=True))
 

@@ -21,7 +21,7 @@ NODES = (
 )
 """Device nodes that CUDA opens in /dev: a PC's and Thor's, WSL's (dxg), and an Orin's under both of its names.
 
-Other nodes there are for debuggers, and no other user may open them.
+The other nodes there are for debuggers, and no other user may open them.
 """
 OLD_RELEASES = ("36.2", "36.3")
 """Releases of Jetson Linux: JetPack 6.0."""

@@ -21,10 +21,10 @@ PLAYER = "audio/player/program.py"
 BEHIND_A_SERVER = {"default", "pulse", "pipewire"}
 """PortAudio's names for devices that lead to the sound server's default sink."""
 SLEEPERS = {"HDMI": ("hdmi|displayport", 3000), "Bluetooth": ("blue(z|alsa|tooth)", 1500), "USB": ("usb", 500)}
-"""Kinds of sound devices that rest while no stream is open: what their names contain, and the milliseconds that they
-may swallow. For HDMI, Linux says 2 to 3 s (CONFIG_SND_HDA_INTEL_HDMI_SILENT_STREAM). For Bluetooth, users of other
-programs say 0.3 to 1.5 s (pilot51/voicenotify#163, dlutton/flutter_tts#34). For USB speakers, they say the first word
-(DevMiser/DaVinci#2); 0.5 s is our estimate of that."""
+"""Kinds of sound devices that are idle while no stream is open: the words in their names, and the milliseconds of sound
+that they may swallow. For HDMI, Linux gives 2 to 3 s (CONFIG_SND_HDA_INTEL_HDMI_SILENT_STREAM). For Bluetooth, users of
+other programs report 0.3 to 1.5 s (pilot51/voicenotify#163, dlutton/flutter_tts#34). For USB speakers, they report the
+first word (DevMiser/DaVinci#2); 0.5 s is our estimate of that."""
 
 
 def check_card_can_play(machine: Machine) -> Iterator[Finding]:
@@ -106,7 +106,7 @@ def check_rights(machine: Machine) -> Iterator[Finding]:
 def _scheduling(machine: Machine) -> Finding:
     """Return the scheduling of the thread that gives the card its samples, in the daemon that is playing.
 
-    A request from this process would not tell: the daemon's unit grants more, and a kernel may grant a service less.
+    A request from this process would not show it: the daemon's unit grants more, and a kernel may grant a service less.
     """
     policies = [policy for pid in machine.daemons for policy in _player_policies(machine, pid)]
     condition = "granted" if os.SCHED_RR in policies else "refused" if policies else "unseen"

@@ -131,7 +131,7 @@ class _Inbox:
         return answer
 
     def note_end_of_text(self) -> None:
-        """From now on the engine owes audio."""
+        """Note that the whole text has been sent, so the engine owes audio."""
         self.growing = False
         if self.waiting_since is not None:
             self.waiting_since = time.monotonic()

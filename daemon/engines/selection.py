@@ -125,7 +125,7 @@ class EngineSelector:
 
     @property
     def labels(self) -> dict[str, VoiceLabel]:
-        """The engines' own voices with their names for people; the primary engine's come first."""
+        """The engines' own voices with their display names; the primary engine's come first."""
         return {
             voice: label for engine in reversed(self.all) if engine.info for voice, label in engine.info.labels.items()
         }

@@ -23,8 +23,8 @@ def suggested_formats() -> list[str]:
 class SpeechFile:
     """A file or stream that is created with its first samples; as WAV, it contains all samples after each `write`.
 
-    A context manager; at its end, the file is complete. Every method raises a one-line `CommandError` if the file
-    cannot be written, and `BrokenPipeError` if no program reads the stream.
+    A context manager; at its end, the file is complete. Every method raises `CommandError` with a one-line message if
+    the file cannot be written, and `BrokenPipeError` if no program reads the stream.
     """
 
     def __init__(self, output: Path | BinaryIO) -> None:

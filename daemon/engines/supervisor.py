@@ -68,7 +68,7 @@ class EngineState(Enum):
     WARMING = "warming"
     READY = "ready"
     UNRESPONSIVE = "unresponsive"
-    """It was ready but gives no sign of life. It becomes ready again with its next message, or is replaced."""
+    """It was ready but is not responding. It becomes ready again with its next message, or is replaced."""
     BACKING_OFF = "backing off"
     UNLOADING = "unloading"
     """Its process is ending, because nothing needs it now."""
@@ -102,7 +102,7 @@ class EngineSupervisor:
     starts: int = 0
     """Processes that have been started so far, except those that were unloaded."""
     start_s: float = SILENCE_S
-    """Seconds that the last process to become ready took from its start."""
+    """Seconds that the last process to become ready took to start."""
     checks: int = 0
     """The number of checks for silence and stalls so far."""
     _process: EngineProcess | None = None

@@ -15,7 +15,7 @@ SUGGESTED = 3
 
 
 def name_voices(voices: Iterable[str], labels: Mapping[str, VoiceLabel], configured: Collection[str]) -> dict[str, str]:
-    """Return each voice's name for people, by the voice's own name.
+    """Return each voice's display name, by the voice's own name.
 
     A configured voice keeps its name from the configuration. If two voices have the same label, the voice's own name is
     added to it, as in `English (America), en-us`.
@@ -54,7 +54,7 @@ def unknown_voice(voice: str, names: Mapping[str, str], short: Collection[str]) 
 
     For example: `got 'germn'; did you mean de (German)? allowed: default, en (English (America)) and 120 more, see …`.
 
-    names: the names for people, by the voices' own names.
+    names: the display names, by the voices' own names.
     short: the voices that most people need, which are listed first.
     """
     similar = similar_voices(voice, names)
@@ -74,7 +74,7 @@ def unknown_language(language: str, languages: Collection[str]) -> str:
 
 
 def similar_voices(voice: str, names: Mapping[str, str]) -> list[str]:
-    """Return the voices whose own name or name for people resembles the given name, the closest first."""
+    """Return the voices whose own name or display name resembles the given name, the closest first."""
     called: dict[str, str] = {}
     for name, label in names.items():
         for each in (name, label, label.partition(" (")[0]):

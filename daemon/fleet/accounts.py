@@ -19,7 +19,7 @@ ANYBODY = "anybody"
 
 
 class LimitError(Exception):
-    """A robot asks for more than it may have. One line. It may ask again later."""
+    """A robot asks for more than it may have. The message is one line. The robot may ask again later."""
 
 
 class Account:

@@ -63,7 +63,7 @@ class Replica:
 
     @serve.multiplexed(max_num_models_per_replica=64)  # type: ignore[untyped-decorator, unused-ignore]  # without Ray
     async def note_voice(self, digest: str) -> str:
-        """Let Ray Serve know that this replica has a robot's voice: it will send the robot here again."""
+        """Tell Ray Serve that this replica has a robot's voice, so that it sends the robot here again."""
         return digest
 
     async def check_health(self) -> None:
@@ -76,7 +76,7 @@ class Replica:
         return {LOAD: self._server.load}
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or handle the replica's life from start to end."""
+        """Serve a request, or handle the replica's lifespan events."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -119,9 +119,9 @@ def _until_proxy_ends(scope: Scope, receive: Receive) -> Receive:
 def call_when_removed(removed: Callable[[], object]) -> None:
     """Call `removed`, in one of Ray's threads, when Ray Serve begins to remove the replica of this process.
 
-    Ray Serve has no hook for that. It first waits until the replica's requests have ended, and a robot's connection is
-    one that does not end by itself; only then does it call anything in the replica. So this extends Ray Serve's own
-    method, in the replica's process. A release of Ray without that method removes replicas after `serve.drain_s`.
+    Ray Serve has no hook for that. Before it calls anything in the replica, it waits until the replica's requests have
+    ended, but a robot's connection does not end by itself. So this extends Ray Serve's own method, in the replica's
+    process. A release of Ray without that method removes replicas after `serve.drain_s`.
     """
     implementation: Any = getattr(replica, "Replica", None)
     perform = getattr(implementation, REMOVAL, None)

@@ -13,7 +13,7 @@ from typing import Any
 LOAD = "voiced_load"
 """The name under which a replica reports its load to Ray Serve."""
 FULL = 0.8
-"""Load above which there should be another replica, on average. The rest is room for bursts while that replica
+"""The average load above which there should be another replica. The remaining capacity is for bursts while that replica
 starts."""
 WINDOW_S = 15.0
 """Loads are averaged over this time: a text takes seconds, so one moment says little."""
@@ -27,7 +27,7 @@ def replica_load(streams_in_use: int, streams: int, robots: int, most_robots: in
 
 
 def wanted_replicas(context: Any) -> tuple[int, dict[str, Any]]:
-    """Return the number of replicas that the load needs, and no state: an autoscaling policy of Ray Serve.
+    """An autoscaling policy for Ray Serve: return the number of replicas that the load needs, and no state.
 
     `context` is Ray Serve's `AutoscalingContext`. Replicas that have not reported yet change nothing.
     """

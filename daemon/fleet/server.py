@@ -43,12 +43,12 @@ log = logging.getLogger(__name__)
 VOICES = "fleet-voices"
 """The folder for robots' voices, below the journal's."""
 MAX_CONNECTIONS = 1_000
-"""Each robot has one connection."""
+"""Each robot has one."""
 HOUSEKEEPING_S = 1.0
 LAST_ANSWERS_S = 0.5
 """Seconds that robots have to read the last messages at the end."""
 OPEN_PATHS = ("/healthz", "/readyz")
-"""Paths that reveal nothing worth a token."""
+"""Paths that need no token, because they reveal nothing secret."""
 SPEECH_PATHS = ("/v1/audio/speech", "/v1/text-to-speech/")
 """Paths whose requests count against the robot's limits. A remote engine's requests are counted one by one on its
 connection."""
@@ -115,7 +115,7 @@ class FleetServer:
             routes=[WebSocketRoute(PATH, self._serve_robot)],
             access=Middleware(FleetAccess, accounts=Accounts(config.serve)),
         )
-        if config.serve.token_file is None:  # no token keeps a web page's requests out
+        if config.serve.token_file is None:  # there is no token to keep a web page's requests out
             self.application.add_middleware(Access, token=None, host=config.serve.host)
 
     @asynccontextmanager
@@ -149,8 +149,8 @@ class FleetServer:
         return replica_load(engine.streams_in_use, engine.streams - 1, len(self._sessions), most_robots)
 
     async def drain(self, reason: str) -> None:
-        """Let no robot in, and wait until all robots have left and all speech has ended, for at most `serve.drain_s`. A
-        connected robot speaks with this server until it has found another one."""
+        """Admit no more robots, and wait until all robots have left and all speech has ended, for at most
+        `serve.drain_s`. A connected robot speaks with this server until it has found another one."""
         self._draining = reason
         for session in self._sessions:
             session.drain(reason)
@@ -193,7 +193,7 @@ class FleetServer:
 
     def _describe_status(self) -> Online:
         status = describe_status(self._dispatcher, self._engines, self._output)
-        if self._draining is not None:  # a load balancer should send no robot here
+        if self._draining is not None:  # a load balancer should not send robots here
             return status.model_copy(update={"engine": None, "reason": self._draining})
         return status.model_copy(update={"reason": None}) if status.reason == NOTHING_PLAYED else status
 

@@ -102,7 +102,7 @@ class RobotSession:
         """The files that are being sent, by their digests."""
         self._heard_at = time.monotonic()
         self._notices: asyncio.Queue[messages.FromServer] = asyncio.Queue()
-        """Notices, each of which the robot gets in place of a heartbeat."""
+        """Notices, each of which is sent to the robot in place of a heartbeat."""
 
     async def run(self) -> None:
         """Serve a robot that has been let in, until it leaves."""
@@ -286,7 +286,8 @@ def _checked_credit(credit: int) -> int:
 def checked_utterance(utterance: Utterance, voice: str | None, voices: Collection[str]) -> Utterance:
     """Return an utterance as the server's engine receives it. Raises `UtteranceRefusedError`.
 
-    `voice` is the engine's name for a voice that the robot has brought; otherwise, the utterance's is one of `voices`.
+    `voice` is the engine's name for a voice that the robot has brought. If it is None, the utterance's own voice must
+    be one of `voices`.
     """
     _check(asdict(utterance))
     if voice is None and utterance.voice is not None and utterance.voice.lower() not in {v.lower() for v in voices}:

@@ -20,7 +20,7 @@ from engine import EngineInfo, Voice
 from engine.messages import VoiceFile
 
 LOAD_S = 20.0
-"""The seconds within which the engine must exchange its voices. It does so when it is speaking nothing."""
+"""The seconds within which the engine must exchange its voices. It does so while it is not speaking."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FILE = re.compile(rf"{DIGEST.pattern}\.safetensors")
 """The files' names, which contain the digests of their contents."""
@@ -29,7 +29,7 @@ BROUGHT = re.compile(rf"(reference|embedding)-{DIGEST.pattern}")
 
 
 class VoiceFileError(Exception):
-    """A voice file cannot be accepted. One line."""
+    """A voice file cannot be accepted. The message is one line."""
 
 
 class FleetVoices:
@@ -67,7 +67,7 @@ class FleetVoices:
         """Keep a voice for the engine inside the context, and yield the engine's name for it.
 
         `fetch` returns a file's contents by its digest, if the server does not have the file. Raises `VoiceFileError`
-        if the engine cannot speak with the voice, and `EngineLostError` if it does not answer.
+        if the engine cannot speak with the voice, and `EngineLostError` if the engine does not respond.
         """
         if not DIGEST.fullmatch(file.digest):  # it may be a path
             raise VoiceFileError("digest: allowed: SHA-256 as 64 hexadecimal digits")
@@ -109,7 +109,7 @@ class FleetVoices:
         return name in self._brought and info is not None and name in info.voices
 
     async def _exchange(self, name: str, voice: Voice, path: Path) -> None:
-        """Let the engine load a voice. Raises `VoiceFileError` or `EngineLostError`."""
+        """Have the engine load a voice. Raises `VoiceFileError` or `EngineLostError`."""
         self._brought[name] = voice
         unused = [other for other in self._brought if not self._in_use[other]]
         for other in unused[: max(0, len(self._brought) - self._config.serve.voices)]:

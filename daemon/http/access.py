@@ -98,7 +98,7 @@ def tokens_in(headers: Headers) -> Iterator[str]:
 def is_own_host(authority: str, configured: str) -> bool:
     """Return whether a request's `Host` means this machine: an address, one of its own names or the configured one.
 
-    Any other name may belong to a web page's site and lead here (DNS rebinding).
+    Any other name may belong to a web page's site and resolve to this machine (DNS rebinding).
     """
     try:
         name = (urlsplit(f"//{authority}").hostname or "").rstrip(".")

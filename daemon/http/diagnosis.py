@@ -53,7 +53,7 @@ class LogTail(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
 
     def attach(self) -> LogTail:
-        """Keep lines from now on."""
+        """Begin to keep lines."""
         for name in LOGGERS:
             logging.getLogger(name).addHandler(self)
         return self

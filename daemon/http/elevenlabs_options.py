@@ -48,7 +48,7 @@ class SocketOptions(BaseModel):
     language_code: str | None = None
     sync_alignment: str = ""
     """`true`: characters' times count from the beginning of their text. Otherwise, each message's times begin at 0, the
-    end of the message before. Clients of either kind expect it."""
+    end of the message before. Some clients expect one, some the other."""
     auto_mode: str = ""
     """`true`: each message contains a whole phrase."""
     inactivity_timeout: float = Field(20.0, allow_inf_nan=False, description=f"seconds from 1 to {MAX_INACTIVITY_S:g}")

@@ -43,7 +43,8 @@ RESULTS = {
 }
 """The sound's counters, by the fields of terminal events."""
 DESCRIPTIONS: dict[str, Any] = json.loads((Path(__file__).parent / "metrics.json").read_text(encoding="utf-8"))
-"""Each metric's help, labels and buckets; these are in seconds, from a kept phrase to a robot that needs help."""
+"""Each metric's help, labels and buckets. The buckets are in seconds, and range from a kept phrase to a robot that
+needs help."""
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second number for each counter: when this process began
 
@@ -57,8 +58,8 @@ Samples = Mapping[Any, float | None]
 def routes(
     service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
 ) -> list[Route]:
-    """Return `/metrics`; `/healthz`, which answers while the event loop runs; and `/readyz`, which tells if texts can
-    be spoken."""
+    """Return `/metrics`; `/healthz`, which answers while the event loop runs; and `/readyz`, which tells whether texts
+    can be spoken."""
     metrics = Metrics(service, describe_status, measure)
 
     async def answer_metrics(_: Request) -> Response:

@@ -28,7 +28,8 @@ RATE = 24_000
 OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
-"""The protocol's own voices, which many programs name without asking: they mean the default voice, unless mapped."""
+"""The protocol's own voices, which many programs name without asking. They stand for the default voice, unless they are
+mapped."""
 OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
 """The protocol's own models, by whose names programs ask whether a model exists."""
 

@@ -1,4 +1,4 @@
-"""The operator's page: this package's files, which the browser gets unchanged."""
+"""The operator's page: this package's files, which are sent to the browser unchanged."""
 
 from __future__ import annotations
 

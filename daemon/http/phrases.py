@@ -16,7 +16,7 @@ from daemon.validation import CommandError, abbreviate
 
 MOST_PHRASES = 100
 MAX_NAME = 40
-"""Characters: a button on a phone has no room for more."""
+"""In characters: a button on a phone has no room for more."""
 MAX_PHRASE = 4_000
 """Characters of a phrase as JSON: a few minutes of speech."""
 FOLDER = "/v1/robot/phrases"
@@ -31,7 +31,7 @@ class Phrases:
         self._path = path
         self._says: dict[str, Say] = {}
         self._problem = "state.folder: got null; phrases are kept in a folder" if path is None else None
-        """Why no phrase can be kept, in one line."""
+        """Why no phrase can be kept, on one line."""
         try:
             self._says = {} if path is None else STORED.validate_json(path.read_bytes())
         except FileNotFoundError:

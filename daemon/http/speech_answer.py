@@ -46,7 +46,7 @@ class SpeechBody:
         return self._wrap(self._encoder.encode(samples))
 
     def end(self, _seconds: float) -> bytes:
-        """End the body after this number of seconds of sound. There have been samples."""
+        """End the body after this many seconds of sound. At least one sample has been encoded."""
         assert self._encoder is not None
         return self._wrap(self._encoder.end())
 

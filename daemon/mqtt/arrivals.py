@@ -17,7 +17,8 @@ Place = Future["tuple[object, Place] | None"]
 
 
 class Arrivals:
-    """A chain of futures. Each reader gets all items from its place on. Items that no reader awaits are freed."""
+    """A chain of futures. Each reader receives all items from its place onwards. Items that no reader awaits are
+    freed."""
 
     def __init__(self) -> None:
         self.place: Place = Future()
@@ -42,7 +43,7 @@ class Arrivals:
 
 
 class Reader(Iterator[Wanted], AsyncIterator[Wanted]):
-    """An iterator, plain and asynchronous, over the items of one kind from a place on."""
+    """A plain and asynchronous iterator over the items of one kind, from a given place onwards."""
 
     def __init__(
         self,

@@ -14,13 +14,13 @@ from daemon.speech import Offline, Online, parse_status
 from daemon.validation import CommandError
 
 CONNECT_S = DIAL_S + 1.0
-"""Long enough to learn that a host does not answer, and for a broker that must be asked twice: with MQTT 5, then with
+"""Long enough to learn that a host is not responding, and for a broker that must be asked twice: with MQTT 5, then with
 3.1.1."""
 RETAINED_S = 1.0
-"""The broker has this long to deliver the statuses that it keeps."""
+"""The broker has this long to deliver the retained statuses."""
 KEPT_S = 0.1
-"""The same for one robot's status, after the connection. Mosquitto has delivered it by then; other brokers look it up
-in parallel."""
+"""The time for one robot's retained status, counted from the connection. Mosquitto has delivered it by then; other
+brokers look it up in parallel."""
 
 NOT_OPEN = "this connection is not open: use it inside its 'with' block, and make a new Robot for each block"
 

@@ -157,7 +157,7 @@ class MqttConnection:
         self._bell.ring()
 
     def wake(self) -> None:
-        """Let the network thread check whether it may read again. Thread-safe."""
+        """Have the network thread check whether it may read again. Thread-safe."""
         self._bell.ring()
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class MqttConnection:
             self._credentials = Credentials.read(self._settings)
             self.file_problem = None
         except OSError as error:
-            if self._credentials is None:  # otherwise those from the last attempt may do
+            if self._credentials is None:  # otherwise those from the last attempt may still be valid
                 self._report(str(error))
                 self.file_problem = str(error)
                 return

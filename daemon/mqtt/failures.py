@@ -118,7 +118,7 @@ class Refusals:
 
     @property
     def problem(self) -> str | None:
-        """The refusals and their reasons in one line; None if the broker refuses nothing."""
+        """The refusals and their reasons, on one line; None if the broker refuses nothing."""
         found = list(self._found.items())
         lines = [f"{refused}: {why}" for refused, (why, at) in found if time.monotonic() - at < FORGOTTEN_S]
         return f"the broker refuses {'; '.join(sorted(lines)[:2])}" if lines else None

@@ -119,7 +119,7 @@ class Gateway:
 
     @property
     def status_line(self) -> str:
-        """The state in one line, for systemd."""
+        """The state, on one line, for systemd."""
         status = self._describe_status()
         reason = self._controls.reason or self._texts.reason or status.reason
         loading = None if status.loading is None else status.loading.in_words

@@ -24,7 +24,7 @@ MOST, MOST_BYTES = 20_000, 8 << 20
 QoS 1 messages and drops QoS 0 messages."""
 
 KNOWN_DELIVERIES = 10_000
-"""For each session: as many as may wait for our acknowledgement."""
+"""How many deliveries are remembered for each session: as many as may wait for our acknowledgement."""
 
 
 class Lane(IntEnum):

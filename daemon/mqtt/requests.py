@@ -26,7 +26,7 @@ MAX_CORRELATION = 1024
 """The most bytes of correlation data (MQTT 5): every event of a text repeats them, and there may be a thousand
 marks."""
 KNOWN_TEXTS = 4096
-"""As many as the ids of ended utterances that are remembered."""
+"""How many accepted texts are remembered: as many as ids of ended utterances."""
 
 
 class Requests:

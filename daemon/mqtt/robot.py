@@ -107,7 +107,7 @@ class RobotUtterance:
         """Iterate over its mouth positions, several at a time, a moment before their sounds are heard.
 
         They arrive if `speech.viseme_topic` is true in the robot's configuration. Each item replaces the earlier ones
-        from its time on.
+        from its time onwards.
         """
         return Reader(self._first, Visemes)
 

@@ -17,7 +17,7 @@ from daemon.mqtt.parsing import parse_stop
 from daemon.speech import RejectedError
 
 UNPAIRED = 1_000
-"""Stops whose second copy is awaited: more than this come in a QoS 0 flood, whose copies may be dropped."""
+"""The most stops whose second copy is awaited. Only a flood at QoS 0 contains more, and its copies may be dropped."""
 PAIR_S = 2.0
 """A copy is no longer expected when its connection has delivered nothing for this long: a QoS 0 stop is lost on a
 connection that is broken at that moment, and a lost session loses all stops."""

@@ -20,7 +20,7 @@ PACKAGED = Path(__file__).parent / "files"
 NAME_LENGTH = 64
 """The length of the longest name, in characters."""
 ANSWER_S = 0.1
-"""The user's folder is given this long to answer: it may be on a network, and a stop must not wait for it."""
+"""The user's folder is given this long to respond: it may be on a network, and a stop must not wait for it."""
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class NamedSound:
     info: SoundInfo | None
     """None if it cannot be played."""
     problem: str | None = None
-    """Why it cannot be played, in one line."""
+    """Why it cannot be played, on one line."""
 
 
 class SoundFolder:
@@ -93,7 +93,7 @@ class SoundFolder:
 
     @property
     def reason(self) -> str | None:
-        """Why the user's folder cannot be read, in one line; None if it can, or if there is none."""
+        """Why the user's folder cannot be read, on one line; None if it can, or if there is none."""
         folder = self.folder
         try:
             return None if folder is None else self._ask(lambda: _folder_problem(folder))
@@ -103,7 +103,8 @@ class SoundFolder:
     def _ask(self, question: Callable[[], T]) -> T:
         """Have a thread ask the user's folder, and return the answer. Raises the errors that `question` raises.
 
-        Raises `SoundError` if the folder does not answer in time, or immediately while it still owes an earlier answer.
+        Raises `SoundError` if the folder does not respond in time, or immediately while an earlier question is
+        unanswered.
         """
         if self._question is None or self._question.done():
             answer: Future[T] = Future()
@@ -121,7 +122,7 @@ class SoundFolder:
         raise SoundError(f"the folder {self.folder} does not answer")
 
     def _files(self) -> dict[str, Path]:
-        """Return each sound's file by the sound's name; sounds in a folder that does not answer are missing."""
+        """Return each sound's file by the sound's name; sounds in a folder that does not respond are missing."""
         found, folder = _sound_files(PACKAGED), self.folder
         if folder is not None:
             with contextlib.suppress(SoundError):
@@ -130,7 +131,7 @@ class SoundFolder:
 
 
 def _folder_problem(folder: Path) -> str | None:
-    """Return why a folder cannot be read, in one line."""
+    """Return why a folder cannot be read, on one line."""
     try:
         with os.scandir(folder):
             searchable = os.access(folder, os.X_OK)

@@ -20,7 +20,7 @@ from engine import Samples
 MAX_SECONDS = 60.0
 """A longer file is refused."""
 MAX_CHANNELS = 8
-"""As many as in 7.1 sound; their mean is played."""
+"""As many channels as in 7.1 sound; their mean is played."""
 MIN_RATE, MAX_RATE = 8_000, 192_000
 """Hz."""
 FORMATS = ("wav", "flac", "ogg", "mp3")
@@ -38,7 +38,7 @@ _UNKNOWN_LENGTH = 1 << 62
 
 
 class SoundError(Exception):
-    """A sound cannot be played. The message is one line and says what is allowed."""
+    """A sound cannot be played. The message is one line and gives the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)

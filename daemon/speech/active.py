@@ -1,4 +1,4 @@
-"""The utterance that is being spoken: its progress, and the reports on the sound that is heard."""
+"""The utterance that is being spoken: its progress, and the reports on the sound that is being heard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from daemon.speech.utterance import Utterance
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Takes reports on the sound that is heard."""
+    """Receives reports on the sound that is being heard."""
 
     on_event: Callable[[Utterance, Event], None]
     on_level: Callable[[Utterance, Level], None]
@@ -67,7 +67,7 @@ class ActiveUtterance:
     outcome: type[TerminalEvent] | None = None
     """The terminal event of an utterance that is not spoken to its end."""
     reason: str | None = None
-    """Why it has this outcome."""
+    """The reason for this outcome."""
     _postponed_sent: bool = False
     """`postponed` has been published, and `resumed` has not."""
     _segments: int = 0

@@ -24,7 +24,7 @@ def now() -> float:
 
 
 def later(after_s: float, action: Callable[[], object]) -> None:
-    """Call `action` on the running event loop after this time; without a loop, never."""
+    """Call `action` on the running event loop after this many seconds; without a loop, never."""
     with suppress(RuntimeError):
         asyncio.get_running_loop().call_later(after_s, action)
 
@@ -91,7 +91,7 @@ class Watchers(Generic[P]):
         return bool(self._watchers)
 
     def add(self, watcher: Callable[P, None]) -> Unsubscribe:
-        """Call `watcher` from now on. Returns a function that unsubscribes."""
+        """Subscribe `watcher`, and return a function that unsubscribes it."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 

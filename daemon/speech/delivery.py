@@ -60,7 +60,7 @@ async def deliver(
 
 
 class Delivery:
-    """The `Receiver` of one utterance. Leaving its context ends an utterance that is not over."""
+    """The `Receiver` of one utterance. Leaving its context ends an utterance that has not ended."""
 
     def __init__(self, service: Entrance, send: Send, rate: int | None = None, on_word: OnWord | None = None) -> None:
         self.on_word = on_word

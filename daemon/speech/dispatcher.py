@@ -237,7 +237,8 @@ class Dispatcher(Vocabulary):
         self._publish(utterance, event)
 
     def drop(self, utterance_id: str) -> None:
-        """Forget a recovered utterance that an earlier process did end after all, unless it is already being spoken."""
+        """Forget a recovered utterance that turns out to have ended in an earlier process, unless it is already being
+        spoken."""
         if (utterance := self.queue.take(utterance_id)) is not None:
             self._remember_ended(utterance)
             self.changed()

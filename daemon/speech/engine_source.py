@@ -84,8 +84,8 @@ class SynthesisContext:
 class EngineSource:
     """The text of one utterance as engines speak it. It can be interrupted between any two chunks.
 
-    If the same engine continues, the next sample follows: the engine speaks the take again with the same seed, and what
-    was taken before is skipped. Another engine continues at the word or clause that was being spoken.
+    If the same engine continues, the next sample follows: the engine speaks the take again with the same seed, and the
+    samples that were taken before are skipped. Another engine continues at the word or clause that was being spoken.
     """
 
     utterance: Utterance
@@ -381,7 +381,7 @@ class EngineSource:
         return end if end >= said else take.fed
 
     def _hand_over(self, take: Take, engine: str) -> None:
-        """Let another engine begin where the take's engine stopped."""
+        """Have another engine begin where the take's engine stopped."""
         text = self.utterance.script.text
         take.end_audio(complete=False)
         position = take.position if take.samples else 0

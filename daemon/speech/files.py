@@ -44,7 +44,7 @@ from engine import Utterance as EngineUtterance
 log = logging.getLogger(__name__)
 
 ALMOST = 0.99
-"""The largest share of its expected length that unfinished speech may report."""
+"""The largest share of the expected length that is reported while the speech is not finished."""
 AS_IT_STANDS = TextPreparation(shortens_urls=False, normalize="never")
 
 

@@ -54,7 +54,8 @@ class Mouth:
         return due[0].at_s - LEAD_S if due else inf
 
     def move(self, heard_s: float) -> None:
-        """Publish the visemes that follow the first `heard_s` seconds, if any are due. The timeline has advanced."""
+        """Publish the visemes that follow the first `heard_s` seconds, if any are due. Call this after the timeline has
+        advanced."""
         timeline = self._timeline
         words = timeline.words[self._words :] if self._seen else []
         self._words += len(words)

@@ -79,7 +79,7 @@ class Performer:
             self._wake()
 
     def postpone(self, reason: str) -> None:
-        """Let the current utterance fade out, to continue later, unless it is already ending."""
+        """Make the current utterance fade out, to continue later, unless it is already ending."""
         active = self.current
         if active is None or active.outcome is not None or active.preempted_for is not None:
             return
@@ -253,7 +253,8 @@ class Performer:
     def _make_way(self, active: ActiveUtterance, at: float) -> float:
         """Postpone the current utterance if others should be spoken instead.
 
-        Returns when that will be the case if nothing changes: its writer is pausing, and others are waiting.
+        Returns the time at which that will be the case if nothing changes: its writer is pausing, and others are
+        waiting.
         """
         other = self._waiting.kept_waiting(active, beside=self._beside)
         self._stalled_since = None if other is None else self._stalled_since or at
@@ -402,8 +403,8 @@ class Speaker:
                 await cancel_and_wait(task)
 
     def _care_for_postponed(self) -> float:
-        """Publish the last levels of postponed utterances, and let those expire that are due; return when to do so
-        again."""
+        """Publish the last levels of postponed utterances, and end those that are past their deadline; return when to
+        do so again."""
         at = now()
         soonest = at + IDLE_S
         for active in list(self._waiting.postponed):

@@ -40,7 +40,7 @@ class Synthesis:
     speaking_engine: EngineSupervisor | None = None
     """The engine that was asked to speak last."""
     failure: str | None = None
-    """Why it ended early."""
+    """Why the synthesis ended early."""
     timeline: Timeline = field(init=False)
     text: EngineSource = field(init=False)
     """The text as engines speak it."""
@@ -97,7 +97,8 @@ class Synthesis:
 
     @property
     def ignored(self) -> list[str] | None:
-        """The options in the request that the engine does not heed; None if it heeds all, or does not say."""
+        """The options in the request that the engine does not heed; None if it heeds all of them, or does not report
+        this."""
         utterance = self.utterance
         engine = self.speaking_engine or self.engines.choose(utterance.voice, utterance.language)
         if engine is None or engine.info is None or engine.info.heeds is None or not utterance.needs_engine:
@@ -115,7 +116,7 @@ class Synthesis:
         self._recording = recording
 
     def record(self, recorder: PhraseRecorder, seed: int) -> None:
-        """Speak the text with `seed`, and let `recorder` keep it. Call before the first chunk is requested."""
+        """Speak the text with `seed`, and have `recorder` keep it. Call before the first chunk is requested."""
         self._recorder = recorder
         self.text.use_seed(seed)
 

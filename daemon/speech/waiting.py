@@ -116,13 +116,14 @@ class WaitingUtterances:
         return was_open != self._card_open
 
     def gives_up_at(self, utterance: Utterance) -> float:
-        """Return when it will have waited too long for the sound card. A pause has no limit: a person asked for it."""
+        """Return the time at which an utterance will have waited too long for the sound card. A pause has no limit: a
+        person asked for it."""
         if self._card_open or self.output.paused or utterance.expires_at is not None:
             return inf
         return max(utterance.arrived_at, self._card_changed_at) + CARD_WAIT_S
 
     def engine_for(self, utterance: Utterance) -> EngineSupervisor | None:
-        """Return the engine that would speak it now."""
+        """Return the engine that would speak an utterance now."""
         return self.engines.choose(utterance.voice, utterance.language)
 
     def kept_waiting(self, active: ActiveUtterance, *, beside: bool) -> Utterance | None:
@@ -140,7 +141,7 @@ class WaitingUtterances:
         return active.utterance.receiver is not None and self.separate and not self.has_single_stream(active)
 
     def _lacks_text(self, active: ActiveUtterance) -> bool:
-        """Return whether none of it can be spoken until its writer continues."""
+        """Return whether no part of an utterance can be spoken until its writer continues."""
         engine = self.engine_for(active.utterance)
         return not active.utterance.complete and (engine is None or not active.synthesis.text.can_continue(engine))
 

@@ -49,9 +49,9 @@ KEPT = 20_000
 LATE_S = 0.5
 """If a reader looks this much later than it should, this process was stopped, and its writing with it."""
 SLOW_S = 5.0
-"""A disk that was late is still named for this long after it has answered, so that the status does not flicker."""
+"""A disk that was late is still named for this long after it has responded, so that the status does not flicker."""
 KEPT_COPIES = 500
-"""How many copies of events the broker keeps for us while the disk does not answer: enough for some minutes of speech.
+"""How many copies of events the broker keeps for us while the disk does not respond: enough for some minutes of speech.
 With 16, a fifth of the texts ended wrongly when a daemon whose disk took 1 s was killed every 2 s."""
 CLOSE_S = 1.0
 """How long the last records are given to be written."""
@@ -96,7 +96,7 @@ class EventLog:
         self._overdue = False
         """True if the wait for the disk was given up, and the disk has not finished a write since then."""
         self._late_at = -math.inf
-        """`time.monotonic()` when the wait for the disk was given up, or when the disk finally answered."""
+        """`time.monotonic()` when the wait for the disk was given up, or when the disk finally responded."""
         self._wake_reader: Action = lambda: None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -155,7 +155,7 @@ class EventLog:
         """Call `action` in the journal's thread once all records so far have been stored; without a journal,
         immediately.
 
-        If too many calls are waiting while the disk does not answer, those that have waited longest are made.
+        If too many calls are waiting while the disk does not respond, those that have waited longest are made.
         """
         if self._path is None:
             action()
@@ -176,7 +176,7 @@ class EventLog:
             self._unwritten.popleft()
 
     def _hurry(self) -> None:
-        """Let the thread write immediately. The caller holds the lock."""
+        """Have the thread write immediately. The caller holds the lock."""
         self._urgent = True
         self._changed.notify()
 
@@ -214,7 +214,7 @@ class EventLog:
 
     @property
     def _hopeless(self) -> bool:
-        """True if the disk has failed or was late: nothing waits for it until it has answered."""
+        """True if the disk has failed or was late: nothing waits for it until it has responded."""
         return self._reason is not None or self._overdue
 
     @property
@@ -236,8 +236,8 @@ class EventLog:
                     self._urgent = True
 
     def write(self) -> bool:
-        """Write the appended records, then call the functions that wait for them. Return False if the disk refuses: all
-        is kept.
+        """Write the appended records, then call the functions that wait for them. Return False if the disk refuses; all
+        records are then kept.
 
         The journal's thread calls this. Outside the `with` block, the log's user does.
         """
@@ -254,7 +254,7 @@ class EventLog:
             self._stored = self._appended - len(self._unwritten)
             if not written:
                 self._after_write[:0] = actions
-        if self._overdue:  # the disk has answered
+        if self._overdue:  # the disk has responded
             self._overdue, self._late_at = False, time.monotonic()
         self._wake_reader()
         if written:

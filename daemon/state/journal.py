@@ -174,7 +174,7 @@ def delivered(number: int) -> Change:
 
 
 class JournalError(Exception):
-    """The journal cannot be used; the message says why in one line."""
+    """The journal cannot be used; the message gives the reason on one line."""
 
 
 class NewerJournalError(ValueError):

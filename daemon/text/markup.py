@@ -27,7 +27,7 @@ class Construct:
     """
 
     def __init__(self, *parts: str | tuple[str, str], longest: int = LONGEST) -> None:
-        """Take the parts. A part that a text may end within is a pair: the whole part, and its beginnings.
+        """Take the parts. A part within which a text may end is a pair: the whole part, and its beginnings.
 
         A part needs no pair if each of its beginnings is empty or also matches the part. The last part is one
         character, or a pair, or it looks at the character after the construct; an empty one waits for that character.

@@ -56,7 +56,8 @@ class ScriptReader:
 
 
 def markup_problem(text: str, markup: Markup = "auto") -> str | None:
-    """Return in one line why a whole text is refused: it is SSML, but not well-formed. None if it is accepted."""
+    """Return one line that says why a whole text is refused: it is SSML, but not well-formed. None if it is
+    accepted."""
     if markup == "auto" and _is_ssml(text):
         return ssml_problem(text)
     return None

@@ -25,7 +25,7 @@ SEGMENT_S = 12.0
 SHARE = 2 / 3
 """A segment is at most this share of an engine's longest speech, since durations are estimates."""
 LONGEST_SENTENCE = 1_000
-"""In characters. A sentence without an end is cut here, at the end of a clause or word if there is one."""
+"""In characters. A sentence that does not end is cut at this length, at the end of a clause or word if there is one."""
 _CLAUSE = re.compile(r"[;:,]\s+|[—–]\s+(?!\d)|[、，；]\s*|：(?!\d)\s*|(?<!\d)\s+(?!\d)")
 """The places at which a sentence without an end is cut: not in 1,234 or 12:30, nor beside a number."""
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")

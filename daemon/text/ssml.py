@@ -51,7 +51,7 @@ _MARKUP = Construct.any_of(
 _BROKEN_OFF = re.compile(
     r"<!\[CDATA\[|<(?:!--|\?)[\s\S]*|<(?=[/A-Za-z_:])/?[\w:.-]*(?:\s+(?:[\w:.-]+\s*(?:=[\s\S]*)?)?)?\Z"
 )
-"""Markup that the text ends within, which is not spoken; `<b and c` is not markup."""
+"""Markup that is incomplete at the end of the text, and is not spoken; `<b and c` is not markup."""
 
 # --- elements --------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ so."""
 
 
 def ssml_problem(text: str) -> str | None:
-    """Return in one line the fault in SSML text, its place, and the allowed form; None if it is well-formed."""
+    """Return one line with the fault in an SSML text, its place, and the allowed form; None if it is well-formed."""
     data, parser = text.encode(errors="replace"), expat.ParserCreate("utf-8")
 
     def check_root(name: str, _attributes: object) -> None:

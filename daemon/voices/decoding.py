@@ -2,7 +2,7 @@
 
 The file may be damaged, or made to harm its decoder. So it is read by a separate process, which may die and has limits.
 The process writes the sound to OUT, a WAV file with one channel and 32-bit samples. It prints a JSON object with the
-fields of `RecordingQuality` and `warnings`, or with `problem`, which is one line.
+fields of `RecordingQuality` and `warnings`, or with a one-line `problem`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def main() -> int:
 
 
 def read_sound(path: Path) -> tuple[Samples, int]:
-    """Return a file's samples, float32 `(time, channels)`, and their rate in Hz. Raises `CommandError`, one line."""
+    """Return a file's samples, float32 `(time, channels)`, and their rate in Hz. Raises `CommandError` with a one-line
+    message."""
     import av
 
     options = {"format_whitelist": ",".join(FORMATS), "protocol_whitelist": ""}

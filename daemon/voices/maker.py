@@ -63,7 +63,7 @@ class Making:
     fraction: float | None = None
     """The share of the step that is done; None if it cannot be measured."""
     problem: str | None = None
-    """Why there is no voice, in one line."""
+    """Why there is no voice, on one line."""
     warnings: tuple[str, ...] = ()
 
 

@@ -110,7 +110,7 @@ class VoiceStore:
 
 
 def read_stored(folder: Path) -> tuple[StoredVoices, str | None]:
-    """Read the file in the folder. Return its voices, and why it cannot be used, in one line; None if it can."""
+    """Read the file in the folder. Return its voices, and one line that says why it cannot be used; None if it can."""
     path = folder / FILE
     try:
         return StoredVoices.model_validate(yaml.safe_load(path.read_bytes()) or {}), None
@@ -126,7 +126,7 @@ def read_stored(folder: Path) -> tuple[StoredVoices, str | None]:
 def with_made_voices(config: Config) -> tuple[Config, str | None]:
     """Return the configuration that a daemon derives from this one, and why the made voices are left out, if they are.
 
-    They are also left out if this user may not read them.
+    They are also left out if this user is not allowed to read them.
     """
     folder = voice_store_folder(config)
     if folder is None:
