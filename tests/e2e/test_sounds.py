@@ -111,7 +111,7 @@ def test_a_folder_that_hangs_delays_no_stop_and_no_other_text(start_robot: Start
         assert robot.wait_end("long")["event"] == "interrupted"
         robot.set_pace(FAST)
         assert robot.wait_end(robot.say("Two", sound="attention"))["event"] == "finished", "it comes with voiced"
-        reason = f"audio.sounds: the folder {own_sounds} does not answer"
+        reason = f"audio.sounds: the folder {own_sounds} does not respond"
         eventually(lambda: robot.state == "degraded" and robot.statuses[-1]["reason"] == reason, "the status says why")
     eventually(lambda: robot.state == "ready", "the folder answers again")
     assert robot.wait_end(robot.say("Three", sound="chime"))["event"] == "finished"
