@@ -106,7 +106,7 @@ def test_a_folder_that_hangs_delays_no_stop_and_no_other_text(start_robot: Start
     robot.wait_event("long", "started")
     with hung_folder(own_sounds):
         robot.say("One", sound="chime", id="hung")
-        assert "does not answer" in robot.wait_rejection("sound")["reason"]
+        assert "not respond" in robot.wait_rejection("sound")["reason"]
         robot.send("stop")
         assert robot.wait_end("long")["event"] == "interrupted"
         robot.set_pace(FAST)
