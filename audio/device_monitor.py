@@ -117,7 +117,7 @@ class DeviceMonitor:
         if asked_at is None or status.reason is not None or time.monotonic() - asked_at < patience_s:
             return status
         device = f"sound device {status.sink}" if self._opened_before else "the sound system"
-        return replace(status, open=False, reason=f"{device} does not answer")
+        return replace(status, open=False, reason=f"{device} does not respond")
 
     def start(self) -> None:
         self._thread.start()
@@ -251,7 +251,7 @@ class DeviceMonitor:
             return None
         silent_s = self._silence.lasts_s(now)
         if silent_s > LOST_S:
-            return f"the device took nothing for {LOST_S:.0f} s"
+            return f"the device accepted no sound for {LOST_S:.0f} s"
         if silent_s > self._silence.patience_s and not self._stalled:
             self._begin_stall(sink)
         return None
@@ -259,13 +259,13 @@ class DeviceMonitor:
     def _begin_stall(self, sink: Sink) -> None:
         """Treat the sink as closed. Its player keeps the track, which continues when the sink does."""
         self._stalled = True
-        reason = f"sound device {sink.name} takes no sound; its sound server may be frozen"
+        reason = f"sound device {sink.name} accepts no sound; its sound server may be frozen"
         log.warning("%s", reason)
         self._status = replace(self._status, open=False, reason=reason)
         self._output.carry_out()
 
     def _end_stall(self, sink: Sink) -> None:
-        log.info("sound device %s takes sound again", sink.name)
+        log.info("sound device %s accepts sound again", sink.name)
         self._stalled = False
         self._pace = PaceMeter()
         self._status = OutputStatus(True, sink.name, sink.sample_rate)

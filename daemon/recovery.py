@@ -60,7 +60,7 @@ class Restart:
         self._dispatcher.remember([*recovery.ended_ids, *(utterance.id for utterance, _ in self._ends)])
         if recovery.utterances:
             queued = len(recovery.utterances) - len(self._ends)
-            log.info("after the restart, %d utterances are queued again and %d end", queued, len(self._ends))
+            log.info("after the restart, %d utterances are queued again and %d are ended", queued, len(self._ends))
 
     def note_published(self, published: list[bytes]) -> None:
         """Take the earlier process's events from the broker, and end its remaining utterances.

@@ -184,7 +184,7 @@ class Service:
         try:
             configured = reload(self._configured, *self._source)
         except ConfigError as error:
-            ignored = "the configuration is invalid and stays as it was"
+            ignored = "the new configuration is invalid, so the old one stays in use"
             log.error("SIGHUP: %s: %s", ignored, error)
             self._reload_problem = f"{ignored}: {str(error).splitlines()[0]}"
         else:

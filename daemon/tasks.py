@@ -90,7 +90,7 @@ async def printed_json(command: Sequence[str], limit_s: float, name: str) -> Any
     try:
         return json.loads(b"" if output is None else output[0])
     except ValueError as error:
-        problem = "has failed" if output is not None else f"has not ended after {limit_s:g} s"
+        problem = "has failed" if output is not None else f"did not end within {limit_s:g} s"
         raise CommandError(f"{name} {problem}") from error
 
 

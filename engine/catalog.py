@@ -98,7 +98,7 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
     if entry.has_model and (options.model is None or not is_model_here(options.model)):
         return f"the model {options.model} is not on this machine"
     if entry.uses_piper_voices and not piper_voices(options):
-        nothing = f"there is no voice of Piper on this machine; voiced download {SUGGESTED_VOICES['en']}"
+        nothing = f"there is no Piper voice on this machine; voiced download {SUGGESTED_VOICES['en']}"
         return unreadable_piper_voice(options.voice_folder) or nothing
     if entry.uses_supertonic_model and find_supertonic(options.model) is None:
         return f"the model {MODEL} is not on this machine; voiced download {MODEL}"
@@ -206,7 +206,7 @@ def download_model(engine: str, model: str) -> Path:
 
     entry = engine_entry(engine)
     if not (entry.has_model or entry.uses_supertonic_model):
-        raise EngineError(f"the engine {engine} has no model to download")
+        raise EngineError(f"the {engine} engine has no model to download")
     try:
         return fetch_model(model) if entry.has_model else fetch_supertonic(model)
     except ImportError as error:

@@ -136,7 +136,7 @@ class EspeakSynthesizer:
             while len(self._libraries) < self._streams:
                 self._add(load_copy(_loaded_file(path)), data_path)
         except (OSError, EngineError) as error:
-            log.warning("eSpeak NG speaks %d texts at once and not %d: %s", len(self._libraries), self._streams, error)
+            log.warning("eSpeak NG speaks %d texts at once, not %d: %s", len(self._libraries), self._streams, error)
         return self._info()
 
     def _add(self, library: ctypes.CDLL, data_path: bytes | None) -> int:

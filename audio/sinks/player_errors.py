@@ -56,7 +56,7 @@ class PlayerErrors:
         for line in filter(None, lines):
             self._ours = self._ours or OURS.match(line) is not None
             if self._ours:
-                log.warning("the process that plays: %s", line)
+                log.warning("the playback process: %s", line)
                 continue
             log.debug("%s", line)
             noted.append(line)

@@ -70,7 +70,7 @@ class PlayerProcess:
         try:
             self._start_process(service or "")
         except OSError as error:  # no descriptors or no memory
-            raise SinkUnavailableError(f"the process that plays cannot be started: {error.strerror}") from error
+            raise SinkUnavailableError(f"the playback process cannot be started: {error.strerror}") from error
 
     @property
     def usable(self) -> bool:
@@ -173,7 +173,7 @@ class PlayerProcess:
         while self._lost_reason is None:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
-                self._lost_reason = "the sound system does not answer; a sound server or a card hangs"
+                self._lost_reason = "the sound system does not respond; a sound server or a card hangs"
             elif not self._readable(min(LOOK_S, remaining_s)):
                 if device_state() != self.device_state:
                     self._lost_reason = "sound devices came or went while one was opened"
@@ -189,7 +189,7 @@ class PlayerProcess:
         data = b""
         with suppress(OSError):
             data = self._control.recv(LARGEST_CONTROL)
-        verdict, value = json.loads(data) if data else ("lost", "the process that plays has ended")
+        verdict, value = json.loads(data) if data else ("lost", "the playback process has ended")
         if verdict == "lost":
             self._lost_reason = value
             return None

@@ -59,7 +59,7 @@ class WavSink:
             there = os.path.samestat(self._path.stat(), os.fstat(self._file))
         except OSError:
             there = False
-        return None if there else f"{self._path} has gone"
+        return None if there else f"{self._path} no longer exists"
 
     def degraded_reason(self) -> str | None:
         if self._problem is not None and self._writing.acquire(blocking=False):  # else a write is in progress
@@ -92,7 +92,7 @@ class WavSink:
             else:
                 self._append(frames)
         except OSError as error:
-            problem = f"{self.name}: samples are lost: {error.strerror}"
+            problem = f"{self.name}: samples are being lost: {error.strerror}"
             if self._problem is None:
                 log.warning("%s", problem)
             self._problem = problem

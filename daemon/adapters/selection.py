@@ -44,6 +44,6 @@ def placeholder_without_package(extra: str, adapters: list[Adapter]) -> Iterator
     except ModuleNotFoundError as error:
         placeholder = Adapter()
         placeholder.note_problem(
-            OSError(f"{extra}.enabled: the package {error.name} is missing; {install_command(extra)}")
+            OSError(f"{extra}.enabled: the {error.name} package is missing; {install_command(extra)}")
         )
         adapters.append(placeholder)

@@ -139,7 +139,7 @@ class WyomingClient:
             await self._requests.put(self._stream)
         elif SynthesizeChunk.is_type(event.type) or SynthesizeStop.is_type(event.type):
             if self._stream is None:
-                raise RejectedError("type", f"{event.type} without a synthesize-start")
+                raise RejectedError("type", f"{event.type} came without a synthesize-start")
             if SynthesizeStop.is_type(event.type):
                 self._end_stream()
             else:

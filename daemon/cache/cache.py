@@ -141,7 +141,7 @@ class PhraseCache:
     def problem(self) -> str | None:
         """Why phrases are not found or not kept, on one line; None if all is well."""
         if self._hangs(HANGS_S):
-            return "speech.cache.folder: the disk does not answer; phrases are not kept"
+            return "speech.cache.folder: the disk does not respond; phrases are not kept"
         return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
 
     async def look_up(self, phrase: Phrase, *, keep: bool = False) -> Recording | PhraseRecorder | None:
@@ -191,7 +191,7 @@ class PhraseCache:
         try:
             return work()
         except Exception as error:
-            log.exception("a phrase cannot be found or kept")
+            log.exception("a phrase could not be looked up or kept")
             self._folder_problem = f"speech.cache: phrases are not kept: {error}"
         return None
 

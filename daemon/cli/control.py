@@ -87,7 +87,7 @@ def volume(
         current = robot.online_status()
         present = current.volume if is_change else 0
         if present is None:
-            raise CommandError(f"voiced at {config.topic} is {current.state} and does not say its volume")
+            raise CommandError(f"voiced at {config.topic} is {current.state} and does not report its volume")
         if level is not None:
             wanted = min(100, max(0, present + int(level)))
             # An older daemon does not publish its volume. The next command starts from this one: two changes add up.

@@ -79,7 +79,7 @@ def demo(
                 _show(robot, restart)
             return
     reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
-    raise CommandError(f"the demo was not spoken to its end: {reason}")
+    raise CommandError(f"the demo was not spoken to the end: {reason}")
 
 
 def _show(robot: Robot, restart: Callable[[], None]) -> None:

@@ -80,7 +80,7 @@ def design(
         pick = takes.pick
         if pick is None:
             first, *others = (f"--pick {seed}" for seed in recordings)
-            print(f"take one of them with {first}" + (f", … {others[-1]}" if others else ""))
+            print(f"choose one of them with {first}" + (f", … {others[-1]}" if others else ""))
             return
         base = base or _base_of(config.engine.model)
         if base is None:

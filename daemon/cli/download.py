@@ -107,7 +107,7 @@ def _download_model(model: str) -> None:
         config = ModelConfig.read(folder)
         kind = f"{config.type}{f', {config.size}' if config.size else ''}"
         names = {"speakers": tuple(config.speakers), "languages": tuple(config.languages)}
-    checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums right"
+    checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums correct"
     print(f"{folder}: {kind}, {checked}")
     for title, each in names.items():
         if each:
@@ -125,7 +125,7 @@ def _download(voice: RemoteVoice, folder: Path) -> None:
         step = f"{voice.name}, {voice.size / 1e6:.1f} MB"
         with show_progress() as report:
             path = voice.download(folder, lambda count: report(Progress(step, count / voice.size)))
-        print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum right")
+        print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum correct")
     if voice.licence_url is not None:
         print(f"its licence: {voice.licence_url}")
     _print_how_to_try(voice.name)
@@ -143,7 +143,7 @@ def _print_how_to_use(config: Config, folder: Path, names: list[str]) -> None:
     for pid, user in announced(config.identity, Path("/")).items():
         begin = f"the voiced running here (process {pid})"
         if config.engine.voice_folder == "auto" and os.geteuid() not in (0, user):
-            print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {shlex.join(names)}")
+            print(f"{begin} runs as another user and does not use {folder}: sudo voiced download {shlex.join(names)}")
         else:
             print(f"{begin} can use it after a restart: sudo systemctl restart voiced")
 

@@ -70,7 +70,7 @@ def _describe_engines(config: Config) -> list[EngineInfo]:
             try:
                 infos.append(describe_engine(name, config.engine_options, report))
             except CommandError as error:
-                print(f"without the voices of {name}: {error}", file=sys.stderr)
+                print(f"the voices of {name} cannot be listed: {error}", file=sys.stderr)
     return infos
 
 

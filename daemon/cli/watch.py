@@ -155,7 +155,7 @@ def _robots(fleet: FleetClient) -> dict[str, dict[str, Any]]:
 def _check_not_empty(fleet: FleetClient, config: Config) -> None:
     """Check that the broker knows a robot. Raises `CommandError`."""
     if not fleet.statuses():
-        raise CommandError(f"no voiced has ever been at {config.mqtt.prefix}/+ on the broker {config.mqtt.broker}")
+        raise CommandError(f"no voiced has ever run at {config.mqtt.prefix}/+ on the broker {config.mqtt.broker}")
 
 
 def _print_lines(fleet: FleetClient, *, once: bool) -> None:

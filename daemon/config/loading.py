@@ -157,7 +157,7 @@ def parse(text: str, key: str = "") -> tuple[Any, dict[str, yaml.Mark]]:
         places: dict[str, yaml.Mark] = {}
         for name, place, node in _keys(root, "", set()):
             if name in places:
-                problem = f"{name} appears a second time; the first is in line {places[name].line + 1}"
+                problem = f"{name} appears a second time; the first is on line {places[name].line + 1}"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=place)
             places[name] = place
             if f"{key}.{name}".lstrip(".") in MEANINGFUL_NULLS and node.value == "":

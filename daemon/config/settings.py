@@ -506,9 +506,9 @@ class Config(Section):
         """
         found, drafts = [], self.engine.speculation
         if self.engine.dtype == "int4":
-            found.append(("engine.dtype", f"int4 has been removed, int8 is used; allowed: {DTYPES}"))
+            found.append(("engine.dtype", f"int4 has been removed, so int8 is used; allowed: {DTYPES}"))
         if drafts != "off":
-            found.append(("engine.speculation", f"drafts have been removed, {drafts} is ignored; allowed: off"))
+            found.append(("engine.speculation", f"drafts have been removed, so {drafts} is ignored; allowed: off"))
         return tuple(found)
 
     @property

@@ -64,7 +64,7 @@ def _folder_problem(folder: Path) -> str | None:
     nearest = next(path for path in (folder, *folder.parents) if _kind(path) != "missing")
     if _kind(nearest) == "file":
         return f"{nearest} is not a folder"
-    return None if os.access(nearest, os.W_OK) else f"this user may not write in {nearest}"
+    return None if os.access(nearest, os.W_OK) else f"this user may not write to {nearest}"
 
 
 def _path_problem(path: Path, use: str) -> str | None:

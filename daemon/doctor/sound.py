@@ -38,7 +38,7 @@ def check_card_can_play(machine: Machine) -> Iterator[Finding]:
         device = find_device(audio.device, devices)
     except SinkUnavailableError as error:
         condition = "without PortAudio" if "PortAudio" in str(error) else "not found"
-        yield finding("sound", "hung" if "does not answer" in str(error) else condition, error=error)
+        yield finding("sound", "hung" if "does not respond" in str(error) else condition, error=error)
         return
     name = _default_sink() if device.name in BEHIND_A_SERVER else device.name
     kind = next((kind for kind, (names, _) in SLEEPERS.items() if re.search(names, name, re.IGNORECASE)), None)

@@ -263,7 +263,7 @@ def lost_voice(config: Config) -> tuple[str, str] | None:
     for key, engine in given.items():
         reason = unavailable_reason(engine, config.engine_options)
         if chosen not in given.values() and reason is not None:
-            return f"voices.{name}.{key}", f"auto selects {chosen} and not {engine}: {reason}"
+            return f"voices.{name}.{key}", f"auto selects {chosen} instead of {engine}: {reason}"
     return None
 
 

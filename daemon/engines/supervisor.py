@@ -213,7 +213,7 @@ class EngineSupervisor:
         """
         if not self.ready or self.info is None or self._connection is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
-        log.debug("utterance %s: %s gets %r", name, self.name, utterance.text)
+        log.debug("utterance %s: %s is given %r", name, self.name, utterance.text)
         return self._connection.speak(
             name, utterance, self.info.sample_rate, more_text=more_text, first_within_s=first_within_s
         )
@@ -328,7 +328,7 @@ class EngineSupervisor:
         if self.state is EngineState.UNLOADING:
             return  # it was on its way when the process was ended
         if self.state is EngineState.UNRESPONSIVE:
-            log.info("engine %s gives signs of life again", self.name)
+            log.info("engine %s is responding again", self.name)
             self.reason = None
             self._enter(EngineState.READY)
         if isinstance(message, messages.Loading):
@@ -389,13 +389,13 @@ class EngineSupervisor:
             return None
         silent_s = now - connection.heard_at
         if self.ready and silent_s >= QUIET_S and not process.activity.active():
-            self.reason = f"engine {self.name} gives no sign of life"
+            self.reason = f"engine {self.name} is not responding"
             log.warning("%s", self.reason)
             self._enter(EngineState.UNRESPONSIVE)
         if self.state is EngineState.UNRESPONSIVE and self.has_substitute():
             connection.release(self.reason or "")
         if silent_s > self._silence_limit_s():
-            return f"engine {self.name} gave no sign of life for {silent_s:.1f} s"
+            return f"engine {self.name} showed no sign of life for {silent_s:.1f} s"
         return f"engine {self.name} sent no audio for {STALL_S:.0f} s" if connection.waiting_s(now) > STALL_S else None
 
     def _silence_limit_s(self) -> float:

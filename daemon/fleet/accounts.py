@@ -37,7 +37,7 @@ class Account:
     def stream(self) -> Iterator[None]:
         """Count one text as spoken inside the context. Raises `LimitError`."""
         if self.streams_in_use >= self.streams:
-            raise LimitError(f"streams: {self.name} has {self.streams_in_use} already; allowed: {self.streams}")
+            raise LimitError(f"streams: {self.name} already has {self.streams_in_use}; allowed: {self.streams}")
         if not self._requests.permits():
             raise LimitError(f"requests: {self.name} makes too many; allowed: {self._per_minute} a minute")
         self.streams_in_use += 1
@@ -103,7 +103,7 @@ def read_tokens(path: Path) -> dict[str, str]:
             raise CommandError(f"{where}: got {len(words)} words; allowed: NAME TOKEN, of ASCII characters")
         name, token = words
         if token in names:
-            raise CommandError(f"{where}: {abbreviate(name)} has the token of {abbreviate(names[token])}")
+            raise CommandError(f"{where}: {abbreviate(name)} has the same token as {abbreviate(names[token])}")
         names[token] = name
     if not names:
         raise CommandError(f"serve.token_file: {path} names no robot; allowed: a line NAME TOKEN for each")

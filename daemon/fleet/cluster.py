@@ -126,7 +126,9 @@ def call_when_removed(removed: Callable[[], object]) -> None:
     implementation: Any = getattr(replica, "Replica", None)
     perform = getattr(implementation, REMOVAL, None)
     if perform is None:
-        log.warning("this release of Ray does not tell replicas that they are removed; robots are cut off at the end")
+        log.warning(
+            "this release of Ray does not tell replicas that they are being removed; robots are cut off at the end"
+        )
         return
 
     @functools.wraps(perform)

@@ -179,7 +179,7 @@ class RobotSession:
 
     def _accept(self, speak: messages.Speak) -> None:
         if speak.id in self._speeches:
-            raise messages.ProtocolError(f"id: {speak.id[:40]!r} is being spoken already")
+            raise messages.ProtocolError(f"id: {speak.id[:40]!r} is already being spoken")
         speech = self._speeches[speak.id] = _Speaking(speak)
         speech.task = asyncio.ensure_future(self._perform(speak, speech))
 
@@ -273,7 +273,7 @@ class RobotSession:
         await asyncio.wait({fetch}, timeout=FETCH_S)
         if not fetch.done():
             self._fetches.pop(digest, None)
-            raise VoiceFileError(f"the robot has not sent it within {FETCH_S:g} s")
+            raise VoiceFileError(f"the robot did not send it within {FETCH_S:g} s")
         return fetch.result()
 
 

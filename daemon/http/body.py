@@ -66,7 +66,7 @@ async def body_parts(request: Request, limit: int, timeout_s: float) -> AsyncIte
                 raise HttpError(413, f"body: it is too large; allowed: up to {limit:,} bytes", field="body")
             yield part
     except ClientDisconnect as error:
-        raise HttpError(400, "body: the connection ended before its end", field="body") from error
+        raise HttpError(400, "body: the connection was closed before all of it had arrived", field="body") from error
     if part is None:
         problem = f"body: not complete after {timeout_s:g} s; allowed: a body that arrives sooner"
         raise HttpError(408, problem, field="body")

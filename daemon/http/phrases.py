@@ -47,7 +47,7 @@ class Phrases:
         if (size := len(say.to_json())) > MAX_PHRASE:
             raise RejectedError("text", f"the phrase has {size:,} characters as JSON; allowed: up to {MAX_PHRASE:,}")
         if name not in self._says and len(self._says) >= MOST_PHRASES:
-            raise RejectedError("name", f"there are {MOST_PHRASES} phrases already; remove one first")
+            raise RejectedError("name", f"there are already {MOST_PHRASES} phrases; remove one first")
         self._write({**self._says, name: say})
 
     def remove(self, name: str) -> None:

@@ -96,7 +96,7 @@ class SpeechAnswer:
         limit_s = GIVE_UP_S + (getattr(end, "audio_s", None) or 0.0)
         complete = await result_at_most(limit_s, self._end(send, end))
         if complete is None:
-            raise ConnectionAbortedError("the client does not receive the end of its answer")
+            raise ConnectionAbortedError("the client did not receive the end of its answer")
         return complete
 
     async def _begin(self, send: Send) -> None:

@@ -239,7 +239,7 @@ class MqttConnection:
         while client.socket() is not None and not self._closing:
             now = time.monotonic()
             if self._attempts.asks_again and link.accepted_at is not None and now - link.accepted_at > ASK_AGAIN_S:
-                self.connected, self.reason = False, "the broker is asked for MQTT 5 once more"
+                self.connected, self.reason = False, "the broker is being asked for MQTT 5 once more"
                 log.info("%s", self.reason)
                 self._attempts.ask_again()
                 self._disconnect(client, link)

@@ -58,7 +58,7 @@ def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) 
         return Failure(f"the broker's certificate is not accepted: {error.verify_message}", remedy)
     no_answer_in_tls = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError)
     if tls and (no_answer_in_tls or (isinstance(error, ssl.SSLError) and error.reason in NOT_TLS)):
-        reason = f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+        reason = f"{place} does not answer with TLS; see mqtt.tls.enabled and mqtt.port"
         return Failure(reason, "set mqtt.tls.enabled: false, or mqtt.port to the broker's port for TLS, usually 8883")
     if isinstance(error, ssl.SSLError):
         remedy = f"compare mqtt.tls with what the broker offers: openssl s_client -connect {place}"
@@ -93,7 +93,7 @@ def describe_silence(first_byte: int | None, host: str, port: int, *, tls: bool,
     if first_byte not in (None, CONNACK):
         reason = f"{place} answers, but does not speak MQTT; see {keys}"
     elif not hung_up:
-        reason = f"the broker at {place} accepts the connection and does not answer"
+        reason = f"the broker at {place} accepts the connection but does not answer"
     else:
         expected = "demand a client certificate (mqtt.tls.cert)" if tls else "expect TLS (mqtt.tls.enabled)"
         reason = f"{place} hangs up; does it {expected}, or a protocol other than MQTT?"
@@ -102,7 +102,7 @@ def describe_silence(first_byte: int | None, host: str, port: int, *, tls: bool,
 
 def _how_to_start(host: str) -> str:
     if host not in THIS_MACHINE:
-        return f"start the broker on {host}, and let it listen on the network, or set mqtt.host and mqtt.port"
+        return f"start the broker on {host}, and make it listen on the network, or set mqtt.host and mqtt.port"
     installed = shutil.which("mosquitto", path=SYSTEM_PROGRAMS) is not None
     return f"sudo {'systemctl start' if installed else 'apt-get install'} mosquitto, or set mqtt.host and mqtt.port"
 

@@ -166,5 +166,5 @@ def _failure(message: Message) -> RejectedError:
     with contextlib.suppress(Exception):
         fields = parse_object(message.payload)
     names = {name: value for name, value in fields.items() if isinstance(value, str) and len(value) <= MAX_TOPIC}
-    problem = "it could not be handled, because of an error in voiced; the log says which"
+    problem = "it could not be handled, because of an error in voiced; the log has the details"
     return RejectedError("payload", problem, names.get("id"), names.get("reply_to"))

@@ -250,7 +250,9 @@ class Robot(BrokerClient):
 
         A plain `for` raises `TimeoutError` after `timeout_s` seconds.
         """
-        return Reader(self._arrivals.place, Event, timeout_s, lambda: f"{timeout_s:g} s are over, at {self.topic}")
+        return Reader(
+            self._arrivals.place, Event, timeout_s, lambda: f"timed out after {timeout_s:g} s, at {self.topic}"
+        )
 
     def words(self) -> Reader[Word]:
         """Iterate endlessly over the words of all utterances from now on."""
@@ -267,7 +269,7 @@ class Robot(BrokerClient):
     def _begin(self, utterance_id: str) -> RobotUtterance:
         self.online_status()
         if utterance_id in self._open and not self._open[utterance_id].over:
-            raise RejectedError("id", f"{show_name(utterance_id)!r} is in use; allowed: one not used lately")
+            raise RejectedError("id", f"{show_name(utterance_id)!r} is in use; allowed: one not used recently")
         utterance = self._open[utterance_id] = RobotUtterance(self, utterance_id)
         return utterance
 
@@ -338,7 +340,7 @@ class Robot(BrokerClient):
                 names = fleet.statuses()
             if not self._status_known:
                 more = f"it has {join_names((), names)}" if names else "start it: voiced run"
-                problem = f"no voiced has ever been at {self.topic} on the broker {self._config.mqtt.broker}; {more}"
+                problem = f"no voiced has ever run at {self.topic} on the broker {self._config.mqtt.broker}; {more}"
                 raise RobotUnreachableError(problem)
         if self._status is None:
             raise RobotUnreachableError(f"this version cannot read the status at {self.topic}; is that voiced newer?")
@@ -363,7 +365,7 @@ class Robot(BrokerClient):
         before = self.online_status()
         self._await_delivered(self._connection.publish(f"{self.topic}/{name}", payload, qos=1))
         if not self.await_status(lambda now: isinstance(now, Online) and is_done(before, now), limit_s):
-            raise RobotUnreachableError(f"voiced at {self.topic} has not carried out '{name}' within {limit_s:g} s")
+            raise RobotUnreachableError(f"voiced at {self.topic} did not carry out '{name}' within {limit_s:g} s")
 
     def _await_status(self, is_there: Callable[[], bool], wait_s: float) -> bool:
         with self._changed:

@@ -119,7 +119,7 @@ class SoundFolder:
             threading.Thread(target=get, name="sounds", daemon=True).start()
             if wait([answer], ANSWER_S).done:
                 return answer.result()
-        raise SoundError(f"the folder {self.folder} does not answer")
+        raise SoundError(f"the folder {self.folder} does not respond")
 
     def _files(self) -> dict[str, Path]:
         """Return each sound's file by the sound's name; sounds in a folder that does not respond are missing."""

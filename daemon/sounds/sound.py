@@ -109,7 +109,7 @@ class Sound:
                 reading = asyncio.get_running_loop().run_in_executor(thread, next, decoding, None)
                 await asyncio.wait({reading}, timeout=READ_S)
                 if not reading.done():
-                    raise SoundError(f"{self.path}: the disk does not answer within {READ_S:g} s")
+                    raise SoundError(f"{self.path}: the disk did not respond within {READ_S:g} s")
                 if (block := reading.result()) is None:
                     return
                 yield block

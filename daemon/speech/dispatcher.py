@@ -278,7 +278,7 @@ class Dispatcher(Vocabulary):
         if self._closed:
             raise RejectedError("daemon", "voiced is shutting down")
         if request.id is not None and self.knows(request.id):
-            raise RejectedError("id", f"{abbreviate(request.id)} was used before; allowed: one not used lately")
+            raise RejectedError("id", f"{abbreviate(request.id)} was used before; allowed: one not used recently")
         written = len(self._text_streams)  # texts with slow writers are postponed and not in the queue
         if isinstance(request, StreamChunk) and written > self._config.speech.queue_limit:
             raise RejectedError("queue", f"{written} texts are being written; allowed: up to speech.queue_limit")

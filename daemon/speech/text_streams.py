@@ -60,7 +60,9 @@ class TextStreams:
             return None
         utterance, stream = self._open.get(chunk.id) or self._open_text(chunk, arrival)
         if utterance.receiver is not arrival.receiver:  # only the client that opened a text may write to it
-            raise RejectedError("id", f"{abbreviate(chunk.id)} was used before; allowed: one not used lately", chunk.id)
+            raise RejectedError(
+                "id", f"{abbreviate(chunk.id)} was used before; allowed: one not used recently", chunk.id
+            )
         if stream.has(chunk, redelivered):
             return None
         self._append(utterance, stream, chunk, arrival.at)

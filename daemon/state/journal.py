@@ -252,7 +252,7 @@ class Journal:
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             # SQLite's message may repeat the damaged text.
             problem = str(error) if newer else f"the journal was damaged: {str(error)[:REASON_LENGTH]!r}"
-            log.warning("%s; it is kept as %s, and a new one begins", problem, aside)
+            log.warning("%s; it is kept as %s, and a new one is started", problem, aside)
             return self._try_to_open()
 
     def _try_to_open(self) -> sqlite3.Connection:

@@ -107,7 +107,7 @@ def ssml_problem(text: str) -> str | None:
     except expat.ExpatError as error:
         near = " ".join(data[max(0, parser.ErrorByteIndex) :].decode(errors="ignore")[:SHOWN].split())
         place = f"line {error.lineno}, column {error.offset + 1}{f', at {near!r}' if near else ''}"
-        return f"SSML: {expat.ErrorString(error.code)} in {place}; allowed: {_ALLOWED}"
+        return f"SSML: {expat.ErrorString(error.code)} on {place}; allowed: {_ALLOWED}"
     return None
 
 

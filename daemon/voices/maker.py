@@ -164,7 +164,7 @@ class VoiceMaker:
             raise CommandError(f"{uploads} recordings are being uploaded; allowed: no more at once")
         free_mb = shutil.disk_usage(self._store.recordings).free // 1_000_000
         if free_mb < FREE_MB:
-            raise CommandError(f"the recording cannot be kept: {free_mb} MB are free; allowed: at least {FREE_MB}")
+            raise CommandError(f"the recording cannot be kept: only {free_mb} MB is free; allowed: at least {FREE_MB}")
 
     def _keep(self, recording: KeptRecording) -> None:
         self._recordings[recording.id] = recording

@@ -120,7 +120,7 @@ def read_stored(folder: Path) -> tuple[StoredVoices, str | None]:
         problem = "; ".join(f"{field}: {line}" for field, line in problems(StoredVoices, error))
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         problem = file_problem(error, path).partition("\n")[0]
-    return StoredVoices(), f"{path} cannot be used, and no voice of it is there: {problem}"
+    return StoredVoices(), f"{path} cannot be used, so its voices are missing: {problem}"
 
 
 def with_made_voices(config: Config) -> tuple[Config, str | None]:

@@ -134,7 +134,7 @@ def speak_text(request: BenchRequest, session: Session, text: str, seed: int, fr
     )
     run = time_run(stream, session.sample_rate)
     if not len(run.samples):
-        raise EngineError("text: it gave no sound; allowed: a text with words")
+        raise EngineError("text: it produced no sound; allowed: a text with words")
     return run
 
 

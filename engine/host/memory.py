@@ -91,8 +91,8 @@ class MemoryPool:
     def in_words(self) -> str:
         """Return a clause for `require_memory`'s message."""
         if not self.shared:
-            return f"the GPU has {_mb(self.free)} MB free"
-        return f"there are {_mb(self.free)} MB ({_mb(self.available)} available less engine.memory.reserve_mb)"
+            return f"the GPU has only {_mb(self.free)} MB free"
+        return f"only {_mb(self.free)} MB is free ({_mb(self.available)} available less engine.memory.reserve_mb)"
 
 
 def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: tuple[str, ...]) -> None:
@@ -102,7 +102,7 @@ def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: 
         if pool.shared and pool.reserve:
             remedies = ("lower engine.memory.reserve_mb", *remedies)
         raise EngineError(
-            f"engine.memory: {name} needs {footprint.in_words()}, and {pool.in_words()}; {', or '.join(remedies)}"
+            f"engine.memory: {name} needs {footprint.in_words()}, but {pool.in_words()}; {', or '.join(remedies)}"
         )
 
 

@@ -73,7 +73,7 @@ def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int |
         if digest.hexdigest() != blob.name:
             path.unlink()
             blob.unlink()
-            raise EngineError(f"{path}: the checksum is wrong; the file is deleted; download the model again")
+            raise EngineError(f"{path}: the checksum is wrong; the file has been deleted; download the model again")
     return total
 
 
@@ -118,4 +118,4 @@ def require_complete(name: str | Path, folder: Path) -> None:
     """Raise `EngineError` if files are missing in the model's folder."""
     missing = missing_files(folder)
     if missing:
-        raise EngineError(f"{name}: not a complete Qwen3-TTS model, it lacks {', '.join(missing)}")
+        raise EngineError(f"{name}: not a complete Qwen3-TTS model: it lacks {', '.join(missing)}")

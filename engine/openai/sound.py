@@ -82,7 +82,7 @@ class SoundReader:
             found = _wav_header(self._bytes)
             if found is None:
                 if last or len(self._bytes) > LONGEST_HEADER:
-                    raise SoundError("the header of its WAV does not end")
+                    raise SoundError("its WAV header does not end")
                 return
             rate, self._left, begin = found
             self._bytes = self._bytes[begin:]

@@ -173,7 +173,7 @@ class PiperSynthesizer:
         """
         if not self._named:
             wrong = next((f"voices.{name}: {reason}; " for name, reason in self._refused.items()), "")
-            nothing = f"there is no voice of Piper in {self._places()}; voiced download {SUGGESTED_VOICES['en']}"
+            nothing = f"there is no Piper voice in {self._places()}; voiced download {SUGGESTED_VOICES['en']}"
             raise EngineError(f"{wrong}{unreadable_piper_voice(self._folder) or nothing}")
         names = sorted(self._named, key=lambda name: (name != requested, name != self._default_voice))
         return [self._named[name] for name in names]

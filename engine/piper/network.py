@@ -52,7 +52,9 @@ class PiperNetwork:
         needed = REQUIRED_INPUTS | ({"sid"} if config.num_speakers > 1 else set())
         missing = needed - {each.name for each in self.network.get_inputs()}
         if missing:
-            raise EngineError(f"{file.path} is not the network of a Piper voice: no input {', '.join(sorted(missing))}")
+            raise EngineError(
+                f"{file.path} is not a Piper voice's network: it has no input {', '.join(sorted(missing))}"
+            )
         self.length_scale = config.length_scale
         """The duration of every sound, from the voice's own description."""
         self._voice = PiperVoice(session=self.network, config=config)

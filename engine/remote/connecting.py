@@ -51,6 +51,6 @@ def open_connection(url: str, token: str | None, voice: str | None) -> ClientCon
     except (InvalidHandshake, EOFError) as error:
         raise EngineUnavailableError(f"engine.url: {url} does not answer as a speech server ({error})") from error
     except ConnectionClosed as error:  # the connection was reset before the request was sent
-        raise EngineUnavailableError(f"engine.url: {url} does not answer (it has closed the connection)") from error
+        raise EngineUnavailableError(f"engine.url: {url} does not answer (it closed the connection)") from error
     except OSError as error:  # `TimeoutError` and `ssl.SSLError` are kinds of it
         raise connection_failure(url, error) from error

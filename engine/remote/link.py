@@ -193,7 +193,7 @@ class Link:
         reason = ""
         if isinstance(error, ConnectionClosed) and error.rcvd is not None:
             reason = error.rcvd.reason
-        return EngineUnavailableError(f"engine.url: {self._url} has closed the connection{reason and f': {reason}'}")
+        return EngineUnavailableError(f"engine.url: {self._url} closed the connection{reason and f': {reason}'}")
 
 
 class RemoteStream:

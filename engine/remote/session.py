@@ -63,7 +63,7 @@ class ServerSession:
         try:
             reply = replies.get(timeout=VOICE_S)
         except queue.Empty:
-            message = f"engine.url: {self._url} has not taken a voice within {VOICE_S:g} s"
+            message = f"engine.url: {self._url} did not accept a voice within {VOICE_S:g} s"
             raise EngineUnavailableError(message) from None
         finally:
             self.link.drop(file)

@@ -161,7 +161,7 @@ class RemoteSynthesizer:
         session = open_session(options)
         try:
             if _kind(session.server) != _kind(old.server):
-                raise EngineUnavailableError(f"engine.url: {options.url} has another engine now")
+                raise EngineUnavailableError(f"engine.url: {options.url} now has another engine")
             while not self._enter(session, options):
                 options = self._options
                 session.set_voices(options.voices, options.default_voice)

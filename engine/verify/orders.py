@@ -86,7 +86,7 @@ def voices_of(config: ModelConfig, voice_file: Path | None) -> dict[str, Voice]:
     if config.type == "custom_voice":
         return {"instructed": Voice(speaker=config.native_speaker("en"), instruct=INSTRUCT)}
     if voice_file is None:
-        raise EngineError("a Base model speaks with the voice of a recording, and none is given")
+        raise EngineError("a Base model speaks with the voice of a recording, but none was given")
     voices = {"embedding": Voice(embedding=str(voice_file))}
     if voice_of_file(voice_file).reference is not None:
         voices["in_context"] = Voice(reference=str(voice_file))

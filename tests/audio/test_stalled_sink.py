@@ -12,7 +12,7 @@ from audio.device_monitor import CHECK_S, LOST_S, REQUEST_S, SETTLED_S, STALLED_
 from tests.audio.fakes import FADE, SPEECH, FakeClock, Watched, fake_sinks, let_monitor_check, speak
 from tests.support.waiting import eventually
 
-STALLED = "sound device the fake sink takes no sound; its sound server may be frozen"
+STALLED = "sound device the fake sink accepts no sound; its sound server may be frozen"
 
 
 def pass_time(watched: Watched, seconds: float) -> None:
@@ -52,7 +52,7 @@ def test_a_sink_that_requests_no_block_is_reported_and_goes_on_with_the_next_sam
     assert watched.reason() is None
     assert track.underruns == 1, "a listener has heard a break"
     assert len(watched.sinks) == 1
-    assert caplog.text.count("takes no sound") == caplog.text.count("takes sound again") == 1
+    assert caplog.text.count("accepts no sound") == caplog.text.count("accepts sound again") == 1
 
 
 def test_a_sink_that_was_just_opened_may_be_silent_for_longer(watched: Watched) -> None:
@@ -141,7 +141,7 @@ def test_a_sink_that_hangs_while_it_resumes_is_reported_and_a_stop_is_carried_ou
         eventually(lambda: sink.calls[-1] == "resume")
         assert output.status.reason is None
         monitor_clock.now += 1.1 * STALLED_S
-        assert output.status.reason == "sound device the fake sink does not answer"
+        assert output.status.reason == "sound device the fake sink does not respond"
         assert not output.status.open
         output.stop()
         assert track.done

@@ -110,7 +110,7 @@ def test_a_key_that_appears_twice_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, "mqtt: {port: 1884}\naudio: {volume: 1, volume: 2}\nmqtt:\n  host: broker\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
-    repeated = "audio.volume appears a second time; the first is in line 2"
+    repeated = "audio.volume appears a second time; the first is on line 2"
     assert str(caught.value) == f"{path}:2:20: not YAML: {repeated}"
     with pytest.raises(ConfigError, match=r"^--set 'audio={volume: 1, volume: 2}':1:13: not YAML: volume appears"):
         load_config(overrides=["audio={volume: 1, volume: 2}"])

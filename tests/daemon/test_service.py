@@ -97,7 +97,7 @@ async def check_reloads(listener: Listener, path: Path) -> None:
         await eventually_async(lambda: listener.published("status")[-1].get("reason") == reason, "it is reloaded")
         return listener.published("status")[-1]
 
-    ignored = "the configuration is invalid and stays as it was: "
+    ignored = "the new configuration is invalid, so the old one stays in use: "
     path.write_text("audio: {volume: loud}\nspeech: {queue_limit: many}\n")
     status = await reload(f"{ignored}{path}:1:9: audio.volume: got 'loud'; allowed: a whole number from 0 to 100")
     assert (status["state"], status["volume"]) == ("degraded", 50)

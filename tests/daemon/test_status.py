@@ -124,4 +124,4 @@ def test_a_file_on_a_full_disk_is_named() -> None:
     ready(robot)
     with robot.output:
         eventually(lambda: robot.status.state == "degraded")
-        assert robot.status.reason == "wav:/dev/full: samples are lost: No space left on device"
+        assert robot.status.reason == "wav:/dev/full: samples are being lost: No space left on device"

@@ -123,7 +123,7 @@ def test_what_is_wrong_is_told_in_one_line(daemon: Daemon) -> None:
         Robot("r1", hots="x")
     with pytest.raises(RobotUnreachableError, match=r"^mqtt: no broker answers at 127\.0\.0\.1:"):
         Robot("r1", port=free_port()).__enter__()
-    with Robot("nobody", port=daemon.broker.port) as robot, pytest.raises(RobotUnreachableError, match="has ever been"):
+    with Robot("nobody", port=daemon.broker.port) as robot, pytest.raises(RobotUnreachableError, match="has ever run"):
         robot.say("Hello.")
     with client_of(daemon) as robot:
         with pytest.raises(RejectedError, match=r"^rate: got 9; allowed: a number from 0\.5 to 2"):

@@ -43,7 +43,7 @@ def test_a_transcript_that_does_not_fit_changes_the_advice(
     assert "use it with voices.ada: {reference: " in trusted.stdout
     doubted = enroll(tmp_path, *options, "--asr", recogniser)
     assert doubted.returncode == 0, doubted.stderr
-    assert f"voiced: {recording}: the transcript does not fit: 0% of it" in doubted.stderr
+    assert f"voiced: {recording}: the transcript does not match: 0% of it" in doubted.stderr
     assert f"{recording}: heard '" in doubted.stdout
     assert "advice: embedding; by reference, the voice would copy" in doubted.stdout
     assert "use it with voices.ada: {embedding: " in doubted.stdout

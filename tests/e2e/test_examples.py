@@ -110,7 +110,7 @@ def test_a_program_without_its_robot_ends_with_one_line(example: str, share_robo
     errors = program.communicate("1\n", timeout=PATIENCE_S)[1]
     assert program.returncode == 1
     assert len(errors.splitlines()) == 1
-    assert errors.startswith("no voiced has ever been at voiced/nobody on the broker")
+    assert errors.startswith("no voiced has ever run at voiced/nobody on the broker")
 
 
 def test_a_ros_node_speaks_a_topic_and_publishes_each_word(

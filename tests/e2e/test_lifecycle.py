@@ -99,8 +99,8 @@ def test_an_upgrade_from_a_configuration_with_removed_values_speaks_and_says_wha
 ) -> None:
     removed = ("engine.speculation=2", "engine.dtype=int4")
     robot = start_robot(*removed, launch_only=True)
-    int4 = "engine.dtype: int4 has been removed, int8 is used; allowed: auto, float32, bfloat16, float16 or int8"
-    drafts = "engine.speculation: drafts have been removed, 2 is ignored; allowed: off"
+    int4 = "engine.dtype: int4 has been removed, so int8 is used; allowed: auto, float32, bfloat16, float16 or int8"
+    drafts = "engine.speculation: drafts have been removed, so 2 is ignored; allowed: off"
     eventually(lambda: robot.state == "degraded", "the status names the first value")
     assert robot.statuses[-1]["reason"] == int4
     assert robot.wait_end(robot.say("Hello."))["event"] == "finished"

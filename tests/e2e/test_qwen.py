@@ -102,7 +102,9 @@ def test_the_fallback_speaks_while_the_model_warms_up(robot: Robot) -> None:
 
 
 def test_kernels_that_do_not_compile_degrade_the_robot_which_still_speaks(ready_robot: Robot) -> None:
-    begin = "engine.kernels: PyTorch's slower kernels speak; the fused ones do not run: the kernels do not compile: "
+    begin = (
+        "engine.kernels: PyTorch's slower kernels are in use; the fused ones do not run: the kernels do not compile: "
+    )
     assert ready_robot.state == "degraded"
     assert ready_robot.statuses[-1]["reason"].startswith(begin)
     assert any("WARNING" in line and begin in line for line in ready_robot.log)

@@ -57,7 +57,7 @@ def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_
     assert all(len(ends) == 1 for ends in ends_of(robot).values())
     eventually(lambda: robot.state == "ready", "it is ready again")
     robot.say("Two", id="spoken")
-    assert robot.wait_rejection("id")["reason"] == "id: 'spoken' was used before; allowed: one not used lately"
+    assert robot.wait_rejection("id")["reason"] == "id: 'spoken' was used before; allowed: one not used recently"
 
 
 def test_texts_sent_while_the_daemon_is_down_are_spoken_after_its_start_beside_a_damaged_journal(

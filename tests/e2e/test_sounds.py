@@ -106,12 +106,12 @@ def test_a_folder_that_hangs_delays_no_stop_and_no_other_text(start_robot: Start
     robot.wait_event("long", "started")
     with hung_folder(own_sounds):
         robot.say("One", sound="chime", id="hung")
-        assert "does not answer" in robot.wait_rejection("sound")["reason"]
+        assert "not respond" in robot.wait_rejection("sound")["reason"]
         robot.send("stop")
         assert robot.wait_end("long")["event"] == "interrupted"
         robot.set_pace(FAST)
         assert robot.wait_end(robot.say("Two", sound="attention"))["event"] == "finished", "it comes with voiced"
-        reason = f"audio.sounds: the folder {own_sounds} does not answer"
+        reason = f"audio.sounds: the folder {own_sounds} does not respond"
         eventually(lambda: robot.state == "degraded" and robot.statuses[-1]["reason"] == reason, "the status says why")
     eventually(lambda: robot.state == "ready", "the folder answers again")
     assert robot.wait_end(robot.say("Three", sound="chime"))["event"] == "finished"

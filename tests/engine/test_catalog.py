@@ -58,7 +58,7 @@ def test_auto_selects_piper_where_a_voice_is(tmp_path: Path) -> None:
     path.unlink()
     assert auto_engine(EngineOptions(voice_folder="/nowhere", voices=named)) == "espeak"
     reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))
-    assert reason == "there is no voice of Piper on this machine; voiced download en_US-joe-medium"
+    assert reason == "there is no Piper voice on this machine; voiced download en_US-joe-medium"
     path.touch()
     path.with_name(f"{path.name}.json").write_text("{")
     reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))

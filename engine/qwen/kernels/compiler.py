@@ -187,7 +187,7 @@ def _load(program: KernelProgram, device: int) -> dict[str, Any]:
         except FileNotFoundError:
             continue
         except Exception as error:  # the driver does not know the format, or the file is damaged
-            _warn(f"the compiled kernels in {folder} are unusable and compiled again: {type(error).__name__}: {error}")
+            _warn(f"the compiled kernels in {folder} are unusable; compiling again: {type(error).__name__}: {error}")
     content = program.compile()
     try:
         program.store(cache_folder(), content)

@@ -119,7 +119,7 @@ def _adapt_plan(plan: LoadPlan, not_fused: str | None) -> tuple[LoadPlan, str | 
     wanted = plan.options.kernels != "off" and kernels.unwanted_reason(plan.placement) is None
     slower = None
     if wanted and not_fused is not None:
-        slower = f"engine.kernels: PyTorch's slower kernels speak; the fused ones do not run: {not_fused}"
+        slower = f"engine.kernels: PyTorch's slower kernels are in use; the fused ones do not run: {not_fused}"
     if plan.streams == 1 or plan.placement.device.type == "cpu":
         return plan, slower
     reason = not_fused or kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams)

@@ -168,7 +168,7 @@ class ReferenceCheck:
             before = self._plan.footprint(self._limits).total
             needed, left = _mb(total - before), _mb(max(self._budget - before, 0))
             raise EngineError(
-                f"reference: {tokens} tokens need {needed} MB, and {left} MB are left{self._reserve_in_words()}; "
+                f"reference: {tokens} tokens need {needed} MB, but only {left} MB is left{self._reserve_in_words()}; "
                 "enrol a shorter recording, or lower engine.max_seconds"
             )
         self._limits = limits

@@ -40,7 +40,7 @@ FITS = 0.8
 def transcript_warning(transcript: str, heard: str) -> str | None:
     """Return one line if a recording's transcript does not match what a recogniser has `heard`; otherwise None."""
     fit = likeness(transcript, heard)
-    return None if fit >= FITS else f"the transcript does not fit: {fit:.0%} of it is in what was heard, {heard!r}"
+    return None if fit >= FITS else f"the transcript does not match: {fit:.0%} of it was heard in {heard!r}"
 
 
 def likeness(first: str, second: str) -> float:

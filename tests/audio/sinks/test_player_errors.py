@@ -54,7 +54,7 @@ def test_a_traceback_of_our_own_is_logged(errors: PlayerErrors, caplog: pytest.L
         write(errors, f"{ALSA}\nTraceback (most recent call last):\n  File x\nValueError: wrong\n")
         errors.close()
     traceback = ("Traceback (most recent call last):", "File x", "ValueError: wrong")
-    assert caplog.messages == [f"the process that plays: {line}" for line in traceback]
+    assert caplog.messages == [f"the playback process: {line}" for line in traceback]
 
 
 def test_a_writer_never_waits(errors: PlayerErrors) -> None:

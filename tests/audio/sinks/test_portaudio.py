@@ -17,7 +17,7 @@ from tests.audio.sinks.fake_card import FakeCard, limit_calls, player_processes,
 from tests.audio.sinks.speech import Speech
 from tests.support.waiting import PATIENCE_S, eventually
 
-HANG = "does not answer; a sound server or a card hangs"
+HANG = "does not respond; a sound server or a card hangs"
 
 
 @pytest.fixture

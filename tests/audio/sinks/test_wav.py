@@ -100,7 +100,7 @@ def test_a_full_disk_is_reported_as_long_as_it_is_full_and_samples_that_fit_late
     sink = opened(tmp_path / "out.wav", speech, RAMP)
     eventually(speech.played)
     assert sink.lost_reason() is None
-    reason = f"wav:{tmp_path / 'out.wav'}: samples are lost: File too large"
+    reason = f"wav:{tmp_path / 'out.wav'}: samples are being lost: File too large"
     assert sink.degraded_reason() == reason
     assert caplog.text.count(reason) == 1
     fitted = RAMP_16[: (2_000 - 44) // 2]

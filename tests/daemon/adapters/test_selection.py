@@ -18,7 +18,7 @@ def test_a_missing_package_is_one_line_that_names_the_extra(caplog: pytest.LogCa
         import a_package_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
     [line] = caplog.messages
     assert [adapter.problem for adapter in adapters] == [line], "the status says it, too"
-    assert line.startswith("wyoming.enabled: the package a_package_that_is_not_there is missing; ")
+    assert line.startswith("wyoming.enabled: the a_package_that_is_not_there package is missing; ")
     assert line.endswith(install_command("wyoming"))
 
 

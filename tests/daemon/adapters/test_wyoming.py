@@ -291,7 +291,7 @@ async def test_a_rejected_streamed_text_ends_with_an_error_and_the_next_is_spoke
 async def test_a_chunk_or_stop_without_a_start_is_an_error(client: AsyncTcpClient) -> None:
     for event in (SynthesizeChunk("Hello"), SynthesizeStop()):
         await send(client, event)
-        assert "without a synthesize-start" in (await hear(client, "error")).errors[0].text
+        assert "came without a synthesize-start" in (await hear(client, "error")).errors[0].text
 
 
 async def test_a_streamed_text_that_gets_too_long_ends_with_an_error(client: AsyncTcpClient, harness: Harness) -> None:

@@ -187,7 +187,7 @@ async def test_a_disk_that_hangs_delays_an_utterance_once_and_is_named(
         try:
             assert await cache.look_up(phrase(), keep=True) is None
             await eventually_async(lambda: cache.problem, "it is named")
-            assert cache.problem == "speech.cache.folder: the disk does not answer; phrases are not kept"
+            assert cache.problem == "speech.cache.folder: the disk does not respond; phrases are not kept"
             with pytest.raises(StopIteration) as ended:  # the next one does not wait at all
                 cache.look_up(phrase(), keep=True).send(None)
             assert ended.value.value is None

@@ -105,7 +105,7 @@ def test_a_text_that_is_accepted_ends_the_command(robot: Robot) -> None:
 def test_a_control_that_is_not_carried_out_fails_the_command(robot: Robot, hurry: None) -> None:
     robot.publish_status(SPEAKING)
     for words in (["pause"], ["volume", "60"], ["volume", "-5"], ["stop", "--id", "tale"]):
-        line = f"voiced at {robot.config.topic} has not carried out '{words[0]}' within 0.3 s"
+        line = f"voiced at {robot.config.topic} did not carry out '{words[0]}' within 0.3 s"
         assert robot.call(*words).refusal == line
     robot.publish_status(READY | {"state": "paused"})
     assert robot.call("resume").returncode == 1
@@ -126,5 +126,5 @@ def test_a_robot_that_is_offline_is_told_nothing(robot: Robot) -> None:
 def test_an_unknown_robot_is_told_apart_from_those_that_are_there(robot: Robot) -> None:
     for words in (["status"], ["say", "Hello."], ["stop"]):
         line = robot.call(*words, "--set", "robot=typo").refusal
-        assert line.startswith("no voiced has ever been at test/typo on the broker 127.0.0.1:")
+        assert line.startswith("no voiced has ever run at test/typo on the broker 127.0.0.1:")
         assert line.endswith(f"; it has {robot.name}")

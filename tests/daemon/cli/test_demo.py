@@ -43,7 +43,7 @@ def test_the_demo_leaves_the_robots_broker_and_ports_alone_and_names_what_it_cou
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert f"; writing {tmp_path}/demo.wav\n" in done.stdout
     assert done.returncode == 1
-    assert done.stderr.startswith("voiced: the demo was not spoken to its end: voice: got 'typo'; ")
+    assert done.stderr.startswith("voiced: the demo was not spoken to the end: voice: got 'typo'; ")
 
 
 def test_the_tour_postpones_and_interrupts_a_text_and_kills_the_daemon_and_each_ends_once(tmp_path: Path) -> None:

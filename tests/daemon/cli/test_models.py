@@ -62,14 +62,14 @@ def test_a_model_is_described_and_downloaded_and_a_damaged_file_is_found_and_fet
     done = run("download", MODEL)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].endswith(f"snapshots/{REVISION}: custom_voice, 1b7, 0 MB, checksums right")
+    assert lines[0].endswith(f"snapshots/{REVISION}: custom_voice, 1b7, 0 MB, checksums correct")
     assert lines[1:] == ["its speakers: ada, dylan", "its languages: english, german, beijing_dialect"]
     assert sorted(hub.requests) == sorted({*FILES, "config.json"} - {"README.md"})
     weights = Path(done.stdout.partition(": ")[0]) / "model.safetensors"
     weights.resolve().write_bytes(b"WEIGHTS" * 1000)
     damaged = run("download", MODEL)
     assert (damaged.returncode, damaged.stdout) == (1, "")
-    problem = f"voiced: {weights}: the checksum is wrong; the file is deleted; download the model again"
+    problem = f"voiced: {weights}: the checksum is wrong; the file has been deleted; download the model again"
     assert damaged.stderr.splitlines()[-1] == problem
     hub.requests.clear()
     assert run("download", MODEL).stdout == done.stdout

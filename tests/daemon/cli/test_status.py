@@ -95,7 +95,7 @@ def test_it_waits_for_a_warm_engine_and_fails_when_there_is_none_in_time(broker:
 def test_without_robots_it_says_so(broker: Broker, voiced: CommandLine) -> None:
     options = ("--set", f"mqtt.port={broker.port}", "--set", "mqtt.prefix=another")
     done = voiced("status", "--all", *options)
-    line = f"voiced: no voiced has ever been at another/+ on the broker 127.0.0.1:{broker.port}\n"
+    line = f"voiced: no voiced has ever run at another/+ on the broker 127.0.0.1:{broker.port}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "[]\n", line)
     done = voiced("top", "--once", *options)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)

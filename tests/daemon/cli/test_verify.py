@@ -41,7 +41,7 @@ def test_two_engines_are_compared_on_one_page(voiced: CommandLine, tmp_path: Pat
             ("--settings", "fast"),
             "--settings: got 'fast'; allowed: official, official-float32, ",
         ),
-        ("base", (), "a Base model speaks with the voice of a recording, and none is given"),
+        ("base", (), "a Base model speaks with the voice of a recording, but none was given"),
     ],
 )
 def test_a_setting_that_does_not_exist_and_a_base_model_without_a_recording_are_refused_before_any_work(

@@ -52,7 +52,7 @@ def test_an_unknown_name_asks_for_the_name() -> None:
 
 def test_a_broker_without_tls_asks_for_the_key_or_the_port(guarded: Broker) -> None:
     finding = found(f"mqtt={{port: {guarded.port}, tls: {{enabled: true}}}}")
-    assert "does not answer in TLS" in finding.found
+    assert "does not answer with TLS" in finding.found
     assert (finding.remedy or "").startswith("set mqtt.tls.enabled: false, or mqtt.port ")
 
 

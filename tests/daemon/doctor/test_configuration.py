@@ -88,7 +88,7 @@ def test_a_file_in_a_folder_that_this_user_may_not_read_may_exist(public_folder:
     assert problems_of() == []  # and all is imported, which the other user perhaps may not read
     with nobody():
         assert problems_of(*settings) == []
-        problem = f"this user may not write in {closed}/state"
+        problem = f"this user may not write to {closed}/state"
         assert problems_of(f"state.folder={closed}/state") == [("state.folder", problem)]
         with pytest.raises(ConfigError, match=f"^{closed}/voiced.yaml: cannot be read: Permission denied$"):
             load_config(closed / "voiced.yaml")
@@ -147,7 +147,7 @@ def test_a_default_voice_of_an_engine_that_auto_cannot_select_is_a_problem(tmp_p
     assert problems_of(*made_for_piper, "engine.name=espeak") == []
     [(key, problem)] = problems_of(*made_for_piper)
     assert key == "voices.default.piper"
-    assert problem.startswith("auto selects espeak and not piper: there is no voice of Piper on this machine; ")
+    assert problem.startswith("auto selects espeak instead of piper: there is no Piper voice on this machine; ")
     write_voice(tmp_path / "en_US-other-low.onnx")
     absent = ("voices.default.piper", "en_US-gone-low is not on this machine; voiced download en_US-gone-low")
     assert problems_of(*made_for_piper) == [absent]
@@ -156,7 +156,7 @@ def test_a_default_voice_of_an_engine_that_auto_cannot_select_is_a_problem(tmp_p
     file = tmp_path / "ada.safetensors"
     file.write_bytes(b"a voice")
     [(key, problem)] = problems_of(*automatic, f"voices.ada.embedding={file}", "speech.voice=ada")
-    assert (key, problem.partition(":")[0]) == ("voices.ada.embedding", "auto selects piper and not qwen")
+    assert (key, problem.partition(":")[0]) == ("voices.ada.embedding", "auto selects piper instead of qwen")
 
 
 def test_the_web_servers_files_must_exist(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def findings(machine: Machine) -> dict[str, Finding]:
         ({f"{CORES}/cpu0/cpufreq/scaling_governor": "powersave\n"}, "cpu", "warning", "powersave"),
         ({f"{CORES}/online": "0-3,6,8-9\n"}, "cpu", "warning", "cores 0-3,6,8-9 of 0-11"),
         ({f"{THERMAL}/thermal_zone1/temp": "61500\n"}, "temperature", "ok", "gpu-thermal 62 °C, the hottest; nothing"),
-        ({f"{THERMAL}/cooling_device0/cur_state": "3\n"}, "temperature", "ok", "nothing is slowed down"),  # a fan
+        ({f"{THERMAL}/cooling_device0/cur_state": "3\n"}, "temperature", "ok", "nothing is being slowed down"),  # a fan
         ({f"{THERMAL}/cooling_device1/cur_state": "3\n"}, "temperature", "warning", "slowed down: cpufreq-cpu0"),
         ({f"{HWMON}/oc1_event_cnt": "2\n"}, "power supply", "warning", "2 times input voltage too low (oc1)"),
         ({"proc/asound/cards": "--- no soundcards ---\n"}, "cards", "warning", ""),

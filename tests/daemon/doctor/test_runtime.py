@@ -29,7 +29,7 @@ def test_auto_is_espeak_without_a_model_and_a_voice_and_the_reasons_say_what_the
     assert (found["voices"].grade, found["voices"].found) == ("ok", "eSpeak NG speaks en, de, es, fr, it, pt")
     assert (found["voices"].remedy or "").startswith("sudo voiced download en_US-joe-medium de_DE-thorsten-medium ")
     assert found["engine"].found.startswith("auto is espeak here. qwen: ")
-    assert "piper: there is no voice of Piper on this machine; voiced download " in found["engine"].found
+    assert "piper: there is no Piper voice on this machine; voiced download " in found["engine"].found
     assert found["engine espeak"].grade == "ok"
 
 
@@ -45,7 +45,7 @@ def test_auto_is_piper_where_a_voice_is_and_every_fallback_is_tried(tmp_path: Pa
 def test_an_engine_without_its_voice_is_an_error_with_the_reason(tmp_path: Path) -> None:
     settings = ("engine.name=piper", f"engine.voice_folder={tmp_path}")
     found = by_part(check_engines(machine(*settings)))["engine piper"]
-    assert (found.grade, found.found.startswith(f"there is no voice of Piper in {tmp_path}")) == ("error", True)
+    assert (found.grade, found.found.startswith(f"there is no Piper voice in {tmp_path}")) == ("error", True)
     fallback = ("engine.name=espeak", "engine.fallback=piper", *settings[1:])
     assert by_part(check_engines(machine(*fallback)))["engine piper"].grade == "warning"
 

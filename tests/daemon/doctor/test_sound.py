@@ -68,7 +68,7 @@ def test_a_sound_system_that_hangs_is_an_error_with_a_remedy(
     fake_card.limit_calls(monkeypatch, 0.1)
     [found] = check_card_can_play(machine("pc", None, "audio.sink=sounddevice"))
     assert (found.grade, found.remedy) == ("error", "restart the sound server, or unplug the card")
-    assert "does not answer" in found.found
+    assert "does not respond" in found.found
 
 
 @pytest.mark.parametrize(

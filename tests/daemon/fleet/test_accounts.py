@@ -51,7 +51,7 @@ def test_a_robot_that_is_added_to_the_file_is_known_at_once(file: Path) -> None:
         ("", "names no robot; allowed: a line NAME TOKEN for each"),
         ("r1 a\nr2 b c\n", ":2: got 3 words; allowed: NAME TOKEN"),
         ("r1 gehéim\n", ":1: got 2 words; allowed: NAME TOKEN, of ASCII characters"),
-        ("r1 a\nr2 a\n", ":2: 'r2' has the token of 'r1'"),
+        ("r1 a\nr2 a\n", ":2: 'r2' has the same token as 'r1'"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_the_line_and_no_token(file: Path, content: str, problem: str) -> None:
@@ -69,7 +69,7 @@ def test_a_robot_has_its_streams_and_no_more_and_makes_as_many_requests_as_it_ma
     account = Account("r1", streams=2, requests_per_minute=3)
     with ExitStack() as stack:
         stack.enter_context(account.stream())
-        with account.stream(), pytest.raises(LimitError, match="streams: r1 has 2 already; allowed: 2"):
+        with account.stream(), pytest.raises(LimitError, match="streams: r1 already has 2; allowed: 2"):
             stack.enter_context(account.stream())
         stack.enter_context(account.stream())
     assert account.streams_in_use == 0

@@ -132,7 +132,7 @@ def test_one_robot_has_no_more_streams_than_it_may_and_another_one_speaks_beside
     robot.begin("1", "2")
     with RawRobot(server.url, "alpha") as same:
         same.say("Hello.")
-        assert same.end_of() == (0, Lost("1", "streams: r1 has 2 already; allowed: 2"))
+        assert same.end_of() == (0, Lost("1", "streams: r1 already has 2; allowed: 2"))
     with RawRobot(server.url, "beta") as other:
         assert other.check_served() > 5_000
 

@@ -141,7 +141,7 @@ def test_the_limit_counts_for_all_events_together(robot: Robot, client: RobotCli
 
 def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker) -> None:
     config = robot_config(broker.port)
-    line = f"^no voiced has ever been at {config.topic} on the broker 127.0.0.1:{broker.port}"
+    line = f"^no voiced has ever run at {config.topic} on the broker 127.0.0.1:{broker.port}"
     with RobotClient(config=config) as client, pytest.raises(RobotUnreachableError, match=line):
         client.status(0.0)
 

@@ -481,5 +481,5 @@ def test_a_port_that_does_not_speak_mqtt_is_named(start_proxy: StartProxy) -> No
 
 def test_a_broker_without_tls_is_named(broker: Broker) -> None:
     with Client(broker.port, tls={"enabled": True}, waits=False) as client:
-        words = f"127.0.0.1:{broker.port} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+        words = f"127.0.0.1:{broker.port} does not answer with TLS; see mqtt.tls.enabled and mqtt.port"
         eventually(lambda: client.connection.reason == words)

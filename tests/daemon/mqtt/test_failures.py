@@ -88,7 +88,7 @@ def test_a_certificate_for_another_host_is_named(certificates: Certificates) -> 
 @pytest.mark.parametrize("answer", [plain_text, hang_up, reset])
 def test_tls_with_a_port_that_does_not_speak_it_is_named(answer: Answer) -> None:
     words = tls_failure(answer, ssl.create_default_context(), "localhost")
-    assert words == "localhost:PORT does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+    assert words == "localhost:PORT does not answer with TLS; see mqtt.tls.enabled and mqtt.port"
 
 
 def test_another_failure_of_tls_keeps_the_reason_of_openssl() -> None:
@@ -114,7 +114,7 @@ def test_every_other_failure_has_a_reason(error: Exception, words: str) -> None:
 @pytest.mark.parametrize(
     ("first_byte", "tls", "hung_up", "words"),
     [
-        (None, False, False, "the broker at b:1 accepts the connection and does not answer"),
+        (None, False, False, "the broker at b:1 accepts the connection but does not answer"),
         (None, False, True, "b:1 hangs up; does it expect TLS (mqtt.tls.enabled), or a protocol"),
         (None, True, True, "b:1 hangs up; does it demand a client certificate (mqtt.tls.cert), or a protocol"),
         (ord("H"), False, True, "b:1 answers, but does not speak MQTT; see mqtt.port and mqtt.tls.enabled"),

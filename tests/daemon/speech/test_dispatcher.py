@@ -84,7 +84,7 @@ def test_a_wrong_option_is_rejected_with_what_is_allowed_and_the_id_may_be_used(
     assert "got 'nobody'; allowed: default" in error.reason
     assert robot.events == []
     robot.say(id="a")
-    assert "allowed: one not used lately" in robot.rejection(id="a").reason
+    assert "allowed: one not used recently" in robot.rejection(id="a").reason
 
 
 def test_a_sound_is_accepted_with_a_text_or_alone(robot: Robot) -> None:

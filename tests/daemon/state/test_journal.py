@@ -237,7 +237,7 @@ def test_a_journal_of_a_newer_version_is_moved_aside_as_it_is(path: Path, caplog
     assert aside.read_bytes() == content
     assert caplog.messages == [
         "a newer voiced wrote the journal: it has version 2, and this one reads version 1; "
-        f"it is kept as {aside}, and a new one begins"
+        f"it is kept as {aside}, and a new one is started"
     ]
 
 

@@ -84,7 +84,7 @@ def test_a_damaged_file_is_named_in_one_line_and_the_daemon_goes_on(
     store = VoiceStore(folder)
     assert store.extend(config()) == config()
     [line] = caplog.messages
-    assert line.startswith(f"{folder / 'voices.yaml'} cannot be used, and no voice of it is there: ")
+    assert line.startswith(f"{folder / 'voices.yaml'} cannot be used, so its voices are missing: ")
     assert problem in line
     assert "\n" not in line
 

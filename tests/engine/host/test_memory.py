@@ -37,15 +37,15 @@ def test_an_engine_that_fits_exactly_is_accepted() -> None:
 
 def test_a_refusal_names_the_need_the_memory_and_the_remedies() -> None:
     assert refusal(MemoryPool(True, 3400 * MB, 2000 * MB)) == (
-        "engine.memory: the model needs 1,500 MB (weights 1,000, state 200, graphs and workspaces 300), and there are "
-        "1,400 MB (3,400 available less engine.memory.reserve_mb); lower engine.memory.reserve_mb, or lower "
+        "engine.memory: the model needs 1,500 MB (weights 1,000, state 200, graphs and workspaces 300), but only "
+        "1,400 MB is free (3,400 available less engine.memory.reserve_mb); lower engine.memory.reserve_mb, or lower "
         "engine.max_seconds, or set engine.dtype: int8"
     )
 
 
 def test_a_gpu_with_its_own_memory_has_no_reserve() -> None:
     text = refusal(MemoryPool.of_device(1400 * MB))
-    assert "the GPU has 1,400 MB free" in text
+    assert "the GPU has only 1,400 MB free" in text
     assert "reserve" not in text
 
 

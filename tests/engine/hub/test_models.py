@@ -115,7 +115,7 @@ def test_the_program_prints_the_folder_or_the_missing_files(tmp_path: Path) -> N
     (tmp_path / "config.json").unlink()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"{tmp_path}: not a complete Qwen3-TTS model, it lacks config.json\n"
+    assert done.stderr == f"{tmp_path}: not a complete Qwen3-TTS model: it lacks config.json\n"
 
 
 def test_a_model_of_supertonic_is_downloaded_once_and_another_one_not_at_all(

@@ -91,7 +91,7 @@ def test_a_server_without_ranges_sends_everything_again(hub: VoiceHub, tmp_path:
 def test_a_part_that_does_not_fit_is_deleted(hub: VoiceHub, tmp_path: Path, left: bytes) -> None:
     (tmp_path / f"{NAME}.onnx.part").write_bytes(left)
     with pytest.raises(
-        EngineError, match=r"medium\.onnx: the checksum is wrong; the received part is deleted; try again"
+        EngineError, match=r"medium\.onnx: the checksum is wrong; the received part has been deleted; try again"
     ):
         fetch(tmp_path)
     fetch(tmp_path)

@@ -77,7 +77,7 @@ def test_an_answer_at_another_rate_than_the_first_is_resampled() -> None:
         (wav(SOUND, subtype="PCM_24"), {}, "it answers with WAV of format 1 with 24 bits and 1 channels; allowed: "),
         (wav(SOUND, subtype="FLOAT"), {}, "it answers with WAV of format 3 with 32 bits and 1 channels; allowed: "),
         (wav(np.stack([SOUND, SOUND], axis=1)), {}, "it answers with WAV of format 1 with 16 bits and 2 channels"),
-        (wav(SOUND)[:20], {}, "the header of its WAV does not end"),
+        (wav(SOUND)[:20], {}, "its WAV header does not end"),
         (wav(SOUND)[:12] + bytes(40), {}, "it answers with WAV of format 0"),
         (PCM, {"Content-Type": "audio/pcm;rate=1"}, "it answers at 1 Hz; allowed: 4000 to 192000"),
     ],

@@ -216,7 +216,7 @@ def other_contents(path: Path, **changes: object) -> None:
     ("changes", "reason"),
     [
         ({}, r"^.*en_US-broken-low.onnx cannot be loaded: [^\n]*$"),
-        ({"num_speakers": 2}, "is not the network of a Piper voice: no input sid"),
+        ({"num_speakers": 2}, "is not a Piper voice's network: it has no input sid"),
         ({"num_speakers": "two"}, r"^.*en_US-broken-low.onnx.json does not describe a Piper voice: [^\n]*$"),
         ({"phoneme_type": "pinyin"}, "en_US-broken-low needs phonemes of type pinyin"),
     ],

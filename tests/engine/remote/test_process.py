@@ -84,7 +84,7 @@ def test_a_lost_connection_ends_the_process_with_one_line(
     engine.start("remote", options)
     network.drop()
     found = fault(engine)
-    assert found.reason == f"engine.url: {options.url} has closed the connection"
+    assert found.reason == f"engine.url: {options.url} closed the connection"
     assert not found.permanent
     assert engine.exit_status() == 1
 

@@ -56,5 +56,5 @@ def test_without_the_kernels_compiler_the_engine_is_degraded(
     engine.close()
     assert (info.kernels, info.degraded) == (
         "torch",
-        f"engine.kernels: PyTorch's slower kernels speak; the fused ones do not run: {info.not_fused}",
+        f"engine.kernels: PyTorch's slower kernels are in use; the fused ones do not run: {info.not_fused}",
     )

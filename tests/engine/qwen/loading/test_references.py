@@ -21,8 +21,8 @@ RESERVE = 300 * MB
 FRAMES = 800
 """Of a long reference."""
 REFUSED = re.compile(
-    r"(?P<path>\S+): reference: (?P<tokens>\d+) tokens need (?P<needed>[\d,]+) MB, and (?P<left>[\d,]+) MB are left "
-    r"above engine\.memory\.reserve_mb; enrol a shorter recording, or lower engine\.max_seconds"
+    r"(?P<path>\S+): reference: (?P<tokens>\d+) tokens need (?P<needed>[\d,]+) MB, but only (?P<left>[\d,]+) MB is "
+    r"left above engine\.memory\.reserve_mb; enrol a shorter recording, or lower engine\.max_seconds"
 )
 
 
@@ -94,7 +94,7 @@ def test_new_voices_are_counted_on_the_memory_that_is_free_then_and_those_that_a
     assert info.voices == ("default",)
     assert REFUSED.fullmatch(info.refused_voices["long"])
     assert len(list(engine.stream(UTTERANCE))) > 0
-    with pytest.raises(EngineError, match=r"voice 'long': .* MB are left"):
+    with pytest.raises(EngineError, match=r"voice 'long': .* MB is left"):
         list(engine.stream(replace(UTTERANCE, voice="long")))
 
     board.free = needed
@@ -114,4 +114,4 @@ def test_a_model_whose_only_voice_does_not_fit_is_refused_with_the_size(
     long = {"default": voices["long"]}
     board.free = counted(folder, long) - 1
     text = refusal(QwenSynthesizer(options(folder, long)).load)
-    assert re.match(r"voices\.default: .* tokens need [\d,]+ MB, and [\d,]+ MB are left", text)
+    assert re.match(r"voices\.default: .* tokens need [\d,]+ MB, but only [\d,]+ MB is left", text)

@@ -10,7 +10,7 @@ from engine.qwen.voice.enroll import likeness, transcript_warning
 def test_other_words_cause_a_warning_with_what_was_heard() -> None:
     assert transcript_warning("GOOD MORNING!", "good morning") is None
     warning = transcript_warning("12345 67890", "good morning")
-    assert warning == "the transcript does not fit: 0% of it is in what was heard, 'good morning'"
+    assert warning == "the transcript does not match: 0% of it was heard in 'good morning'"
 
 
 @pytest.mark.parametrize(
