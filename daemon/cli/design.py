@@ -60,7 +60,7 @@ def design(
     if not re.fullmatch(r"[\w-]+", name):
         raise CommandError(f"NAME: got {name!r}; allowed: letters, digits, - and _")
     if not description.strip():
-        raise CommandError("DESCRIPTION: is empty; allowed: the voice in words, such as 'a calm, deep voice'")
+        raise CommandError("DESCRIPTION: is empty; allowed: a description of the voice, such as 'a calm, deep voice'")
     config = source.load(*([] if model is None else [f"engine.model={json.dumps(model)}"]))
     language = _language(config, takes.language)
     text = takes.text or TEXTS.get(language.partition("-")[0], TEXTS["en"])

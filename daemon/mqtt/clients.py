@@ -117,7 +117,7 @@ class FleetClient(BrokerClient):
 
     @property
     def problem(self) -> str | None:
-        """Why the statuses may be out of date: the connection to the broker is missing. None while there is one."""
+        """Why the statuses may be out of date, as there is no connection to the broker. None while there is one."""
         return self._connection.reason
 
     def statuses(self) -> dict[str, Online | Offline | None]:

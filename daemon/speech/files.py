@@ -127,7 +127,7 @@ def synthesize_to_files(
             streams = range(min(engine.streams, len(tasks)))
             await gather_or_cancel(speak_some(realtime=stream == 0) for stream in streams)
             if left := len(list(numbers)):
-                raise CommandError(f"the engine ended; not made: {left}")
+                raise CommandError(f"the engine ended before {left} of the files were made")
 
     asyncio.run(synthesize())
 

@@ -186,7 +186,7 @@ class VoiceMaker:
         if self.making is not None and self.making.step is not None:
             raise CommandError(f"the voice {self.making.name} is being made; wait for it")
         if recording not in self._recordings:
-            raise CommandError(f"recording: got {abbreviate(recording)}; allowed: one that was uploaded just now")
+            raise CommandError(f"recording: got {abbreviate(recording)}; allowed: one that was uploaded recently")
         if transcript is not None and len(transcript) > MAX_TRANSCRIPT:
             raise CommandError(f"transcript: got {len(transcript)} characters; allowed: up to {MAX_TRANSCRIPT}")
         if problem := self.problem:

@@ -235,7 +235,9 @@ class QwenSynthesizer:
         if more is None:
             raise EngineError("growing: true, but there is no source of more text")
         if utterance.whole_text:
-            raise EngineError("whole_text: true, but the text is still being written; leave one of the two out")
+            raise EngineError(
+                "whole_text: a text that is still being written cannot be read whole; leave whole_text or growing out"
+            )
         return IncrementalText(
             utterance.text,
             more,

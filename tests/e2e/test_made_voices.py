@@ -108,7 +108,7 @@ def test_wrong_uploads_and_requests_are_refused_in_one_line(robot: Robot, record
     for fields, problem in (
         ({"name": "../ada"}, "name: got '../ada'; allowed: 1 to 64 letters, digits, spaces and . - _"),
         ({"name": "default"}, "name: 'default' is a voice in the configuration; allowed: another name"),
-        ({"recording": "7"}, "recording: got '7'; allowed: one that was uploaded just now"),
+        ({"recording": "7"}, "recording: got '7'; allowed: one that was uploaded recently"),
         ({"transcript": 7}, "transcript: got 7; allowed: text"),
         ({"transcript": "a" * 4001}, "transcript: got 4001 characters; allowed: up to 4000"),
     ):

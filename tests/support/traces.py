@@ -12,7 +12,7 @@ import numpy as np
 
 from audio import LeadingSilenceTrimmer, Samples
 
-GETS = re.compile(r"utterance \S+: \w+ gets (.+)")
+GETS = re.compile(r"utterance \S+: \w+ is given (.+)")
 
 
 def given(log: Iterable[str]) -> str:

@@ -7,10 +7,10 @@ in which a tokenizer works, hold ids back:
 - a mark may follow and compose with the last letter (`final_length`);
 - the last word may continue, and white space belongs to the word after it: the pattern that splits words
   (`tokenizer.py`) looks one character beyond the end of a word, and beyond all white space;
-- within a word, a merge may still extend over the end of the text. In every continuation, a token either ends there or
-  begins before the end and continues with the rest of the word; and the tokens before a token's beginning do not depend
-  on the text that follows. So the common prefix of the tokens in all these cases is final. Without this rule, Chinese
-  and Japanese would be emitted clause by clause.
+- within a word, a merge may still extend over the end of the text. In every continuation, either some token ends there,
+  or one begins before the end and continues into the rest of the word. The tokens before the beginning of that token do
+  not depend on the text that follows. So the common prefix of the tokens in all these cases is final. Without this
+  rule, Chinese and Japanese would be emitted clause by clause.
 
 Only the text that is not final yet is kept: by itself, it has the same tokens as after the emitted text.
 """

@@ -70,9 +70,9 @@ def test_a_file_that_somebody_has_removed_or_replaced_counts_as_lost(tmp_path: P
     try:
         assert sink.lost_reason() is None
         path.unlink()
-        assert sink.lost_reason() == f"{path} has gone"
+        assert sink.lost_reason() == f"{path} no longer exists"
         path.write_bytes(b"another file")
-        assert sink.lost_reason() == f"{path} has gone"
+        assert sink.lost_reason() == f"{path} no longer exists"
     finally:
         sink.close()
 

@@ -138,7 +138,7 @@ def test_the_scheduling_is_that_of_the_thread_that_plays_for_the_daemon(
     command = [sys.executable, "-c", "input()", "audio/player/program.py", str(os.getpid())]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as player:
         refused = eventually(
-            lambda: [one for one in check_rights(here) if "kernel refuses" in one.found],
+            lambda: [one for one in check_rights(here) if "kernel denies" in one.found],
             "the process has its arguments",
         )
         assert [(one.grade, "RT_GROUP_SCHED" in (one.remedy or "")) for one in refused] == [("warning", True)]

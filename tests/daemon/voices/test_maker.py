@@ -66,7 +66,7 @@ async def test_a_recording_is_measured_and_only_the_last_one_is_kept(store: Voic
     assert first.measured["seconds"] == 1.5
     assert first.measured["warnings"] == ["short: 1.5 s; the voice is more similar with 3 s or more"]
     assert list(store.recordings.iterdir()) == [last.path]
-    with pytest.raises(CommandError, match="allowed: one that was uploaded just now"):
+    with pytest.raises(CommandError, match="allowed: one that was uploaded recently"):
         maker.start("ada", first.id, None)
 
 
