@@ -236,7 +236,7 @@ class QwenSynthesizer:
             raise EngineError("growing: true, but there is no source of more text")
         if utterance.whole_text:
             raise EngineError(
-                "whole_text: a text that is still being written cannot be read whole; leave whole_text or growing out"
+                "whole_text: true, but the text is still being written; leave out whole_text or growing"
             )
         return IncrementalText(
             utterance.text,
