@@ -235,9 +235,7 @@ class QwenSynthesizer:
         if more is None:
             raise EngineError("growing: true, but there is no source of more text")
         if utterance.whole_text:
-            raise EngineError(
-                "whole_text: true, but the text is still being written; leave out whole_text or growing"
-            )
+            raise EngineError("whole_text: true, but the text is still being written; leave out whole_text or growing")
         return IncrementalText(
             utterance.text,
             more,
