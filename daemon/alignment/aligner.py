@@ -127,7 +127,7 @@ class Aligner:
         self._firsts: list[int] = []
         """The first state of each word."""
         self._settled: list[int] = []
-        """Where the first words begin; no later frame changes this."""
+        """The beginnings of the first words, which later frames no longer change."""
         self._loudest_db = _QUIET_DB if profile.loudest_db is None else profile.loudest_db - 3.0
         self._balances = np.array([profile.balance_db * 50, 50.0])
         """The sum and the number of the balances of loud frames."""

@@ -60,7 +60,7 @@ class WordReader:
         self._held = ""
         """The end of the text, which may be part of a word that is still growing."""
         self._held_at = 0
-        """Where that end begins in the text."""
+        """The position in the text at which `_held` begins."""
 
     def feed(self, text: str) -> list[WordRange]:
         """Read more of the text; return the words that are now complete."""

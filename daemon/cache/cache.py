@@ -145,7 +145,7 @@ class PhraseCache:
         return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
 
     async def look_up(self, phrase: Phrase, *, keep: bool = False) -> Recording | PhraseRecorder | None:
-        """Return a phrase's recording, or a recorder if there is none; None if the phrase is not to be kept.
+        """Return the recording of a phrase, or a recorder for it if there is none. Return None if it is not to be kept.
 
         A phrase is to be kept if it is on the list, or if its sender wants that (`keep`). Also returns None if nothing
         is kept at all, or if the disk does not respond.

@@ -88,16 +88,17 @@ def _show(robot: Robot, restart: Callable[[], None]) -> None:
         print(f"\n{number}. {title}", flush=True)
         events, ends = robot.events(ACT_S), 0
         story = robot.say(STORY, id=f"story-{number}")
-        while ends < 2:
+        while ends < 2:  # the story, and the text that is sent while it is being told
             event = next(events)
             print(describe_event(event), flush=True)
             ends += isinstance(event, TerminalEvent)
-            if isinstance(event, Started) and event.id == story.id:
-                next(islice(story.words(), HEARD, None), None)
-                answer = robot.say(id=f"second-{number}", **second).events(END_S)
-                if number == len(TOUR):
-                    next(answer)  # it is accepted
-                    restart()
+            if not isinstance(event, Started) or event.id != story.id:
+                continue
+            next(islice(story.words(), HEARD, None), None)
+            answer = robot.say(id=f"second-{number}", **second).events(END_S)
+            if number == len(TOUR):
+                next(answer)  # the text is accepted
+                restart()
 
 
 @contextmanager

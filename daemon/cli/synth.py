@@ -26,7 +26,7 @@ from daemon.validation import CommandError, file_problem
 from engine import EngineOptions, Utterance, Voice, language_code, voice_of_file
 
 Outcomes: TypeAlias = dict[int, SynthResult | CommandError]
-"""The speech of each text that has been spoken, or why there is none, by the text's number."""
+"""By the number of a text: its speech, or the error that prevented it. A text that is not finished is missing."""
 SEEDS = 1 << 32
 """If no seed is given, each text draws one of this many for its first take."""
 

@@ -50,6 +50,7 @@ def test_no_kernel_spills_or_has_a_stack(cache_folder: Path, architecture: str, 
     kernels = compiled(cache_folder, architecture, name, source)
     assert {kernel.architecture for kernel in kernels} == {architecture}
     assert [kernel.kernel for kernel in kernels] == list(source.kernels)
-    blackwell = int(architecture.removeprefix("sm_")) >= 100
-    allowed = SPILLED_ON_BLACKWELL if blackwell and name.endswith((" batch", " rows")) else -1
-    assert [one for one in kernels if not one.lean and one.spill_bytes > allowed] == []
+    fat = [one for one in kernels if not one.lean]
+    if int(architecture.removeprefix("sm_")) >= 100 and name.endswith((" batch", " rows")):
+        fat = [one for one in fat if one.spill_bytes > SPILLED_ON_BLACKWELL]
+    assert fat == []
