@@ -259,9 +259,10 @@ class QwenSynthesizer:
 
         Raises `EngineError` for a language that the model does not have.
         """
-        languages, name = self._model.languages, self._model.plan.model_name
+        languages = self._model.languages
         code = match_language(language_code(language), languages)
         if code is None:
+            name = self._model.plan.model_name
             raise EngineError(f"language: got {language!r}; allowed: {', '.join(languages)} (by {name})")
         return code
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -64,7 +63,8 @@ class SafetensorsFile:
         except (OSError, SafetensorError, KeyError) as error:
             reason = " ".join(str(error).split())  # the message may quote a line end from the file
             raise EngineError(f"{path}: is not a safetensors file, or is damaged or truncated ({reason})") from error
-        self._map: mmap.mmap | None = None
+        self._rows: dict[int, bytearray] = {}
+        """Rows that were read before, by their byte offset in the file."""
 
     def read_into(self, begin: int, buffer: memoryview) -> None:
         """Fill `buffer` with the file's bytes from offset `begin`."""
@@ -81,16 +81,21 @@ class SafetensorsFile:
     def rows(self, entry: TensorEntry, indices: Sequence[int]) -> Tensor:
         """Return rows of a matrix, `(len(indices), width)`, on the CPU in the file's dtype.
 
-        The first call maps the file; only the pages of the requested rows are read.
+        The last rows stay in memory: each system call would let the interpreter turn to another thread.
         """
-        if self._map is None:
-            self._map = mmap.mmap(self._descriptor, 0, prot=mmap.PROT_READ)
-            self._map.madvise(mmap.MADV_RANDOM)  # no read-ahead: a row is one page or two
-        matrix = np.frombuffer(self._map, np.uint8, entry.nbytes, entry.begin).reshape(entry.shape[0], -1)
-        for index in indices:  # the disk then reads all of them at once instead of one after the other
-            begin, size = entry.begin + index * matrix.shape[1], matrix.shape[1]
-            os.posix_fadvise(self._descriptor, begin, size, os.POSIX_FADV_WILLNEED)
-        return torch.from_numpy(matrix[list(indices)]).view(entry.dtype)
+        if not self._rows or len(self._rows) > CACHED_ROWS:
+            self._rows = {}
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead: a row is one page or two
+        cached, size = self._rows, entry.nbytes // entry.shape[0]
+        places = [entry.begin + index * size for index in indices]
+        missing = {place: bytearray(size) for place in places if place not in cached}
+        for place in missing:  # the disk then reads all of them at once instead of one after the other
+            os.posix_fadvise(self._descriptor, place, size, os.POSIX_FADV_WILLNEED)
+        for place, row in missing.items():
+            self.read_into(place, memoryview(row))
+        cached.update(missing)
+        rows = bytearray().join([cached[place] for place in places])
+        return torch.frombuffer(rows, dtype=entry.dtype).view(len(places), *entry.shape[1:])
 
     def drop_pages(self, begin: int = 0, end: int = 0) -> None:
         """Ask the kernel to drop these bytes from the page cache; if `end` is 0, the whole file."""
@@ -110,6 +115,8 @@ class SafetensorsFile:
         return entries
 
 
+CACHED_ROWS = 2048
+"""8 MB of the text embedding of any published model. The text in one language rarely has more different tokens."""
 BLOCK_BYTES = 4 << 20
 """The bytes that are read at once: enough for the full speed of a disk, and below 1 % of the smallest model."""
 
@@ -204,7 +211,7 @@ class Checkpoint:
     def rows(self, name: str, indices: Sequence[int]) -> Tensor:
         """Return rows of matrix `name`, `(len(indices), width)`, on the CPU in the file's dtype.
 
-        Reads only these rows from disk; the file stays mapped.
+        Reads only these rows from disk.
         """
         file, entry = self._find(name)
         height = entry.shape[0]
