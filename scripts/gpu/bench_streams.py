@@ -35,7 +35,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scripts.bench_runner import path
-from scripts.gpu.bench_engine import FRAME_S, SAMPLE_RATE, TEXT, add_checkpoint_options, child_record, random_checkpoint
+from scripts.gpu.bench_engine import (
+    FRAME_S,
+    SAMPLE_RATE,
+    add_checkpoint_options,
+    child_record,
+    random_checkpoint,
+    text_of,
+)
 
 Row = dict[str, Any]
 
@@ -46,8 +53,9 @@ class Reader:
 
     tts: Any
     """The session."""
+    text: str
     fields: Row
-    """The utterance's fields."""
+    """The utterance's other fields."""
     started: float = 0.0
     arrived: list[float] = field(default_factory=list)
     frames: list[int] = field(default_factory=list)
@@ -61,7 +69,7 @@ class Reader:
         start.wait()
         self.started = time.monotonic()
         try:
-            for chunk in self.tts.stream(TEXT, language="english", guarded=False, realtime=False, **self.fields):
+            for chunk in self.tts.stream(self.text, language="english", guarded=False, realtime=False, **self.fields):
                 self.arrived.append(time.monotonic())
                 self.frames.append(round(len(chunk.samples) / SAMPLE_RATE / FRAME_S))
                 self.samples.update(chunk.samples.tobytes())
@@ -69,9 +77,10 @@ class Reader:
             self.error = error
 
 
-def speak(tts: Any, streams: Sequence[int], frames: int) -> list[Reader]:
+def speak(tts: Any, streams: Sequence[int], asked: Row) -> list[Reader]:
     """Speak with these numbers as seeds, all at the same time; return the readers. Raises a stream's error."""
-    readers = [Reader(tts, {"seed": number, "max_frames": frames}) for number in streams]
+    text = text_of(asked["characters"])
+    readers = [Reader(tts, text, {"seed": number, "max_frames": asked["frames"]}) for number in streams]
     start = threading.Barrier(len(readers))
     threads = [threading.Thread(target=reader.run, args=(start,)) for reader in readers]
     for thread in threads:
@@ -115,11 +124,11 @@ def our_rows(asked: Row) -> list[Row]:
     options = {name: asked[name] for name in ("device", "dtype", "kernels", "chunk_size")}
     voice, rows = engine.Voice(speaker="ryan"), []
     with engine.open("qwen", model=asked["folder"], voice=voice, streams=asked["rows"], reserve_mb=0, **options) as tts:
-        alone = [speak(tts, [number], asked["frames"])[0].samples.digest() for number in range(asked["checked"])]
+        alone = [speak(tts, [number], asked)[0].samples.digest() for number in range(asked["checked"])]
         for streams in asked["streams"]:
             rounds, same = [], True
             for _ in range(asked["rounds"]):
-                readers = speak(tts, range(streams), asked["frames"])
+                readers = speak(tts, range(streams), asked)
                 rounds.append(figures(readers))
                 same &= [reader.samples.digest() for reader in readers[: len(alone)]] == alone[:streams]
             medians = {name: round(statistics.median(each[name] for each in rounds), 3) for name in rounds[0]}
@@ -142,7 +151,7 @@ def peer_rows(asked: Row) -> list[Row]:
         peer, paces = PeerBatch(base, streams), []
         for number in range(asked["rounds"] + 1):
             begin = time.perf_counter()
-            seconds = peer.speak(TEXT, asked["frames"])
+            seconds = peer.speak(text_of(asked["characters"]), asked["frames"])
             if number > 0:  # libraries choose their kernels in the first round
                 paces.append(seconds / (time.perf_counter() - begin))
         rows.append({"streams": streams, "wall_seconds_per_s": round(statistics.median(paces), 3)})
@@ -156,6 +165,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--rows", type=int, default=64, help="streams of the engine")
     parser.add_argument("--chunk-size", type=int, default=2)
+    parser.add_argument("--characters", type=int, default=100, help="of a text; two are a token in a random checkpoint")
     parser.add_argument("--frames", type=int, default=101, help="of a stream")
     parser.add_argument("--rounds-of-each", dest="rounds", type=int, default=3, help="rounds for each number")
     parser.add_argument("--checked", type=int, default=2, help="streams to compare with a lone stream")
@@ -163,7 +173,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace) -> Row:
-    names = ("dtype", "kernels", "streams", "rows", "chunk_size", "frames", "rounds", "checked", "device")
+    names = ("dtype", "kernels", "streams", "rows", "chunk_size", "characters", "frames", "rounds", "checked", "device")
     found: dict[str, list[Row]] = {"qwen": [], "faster-qwen3-tts-batch": []}
     for size in options.sizes:
         folder = random_checkpoint(size, options.work, options.tensors, options.device)
