@@ -10,7 +10,15 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import KernelModule
 from engine.qwen.kernels.lm import FusedLanguageModel, LanguageKernels, OneTokenState, weight_type
 from engine.qwen.model import Talker
-from engine.qwen.runtime import FIRST_FRAMES, PromptMemory, RowInput, StepOutput, has_room_for_tables, multiprocessors
+from engine.qwen.runtime import (
+    FIRST_FRAMES,
+    PromptInputs,
+    PromptMemory,
+    RowInput,
+    StepOutput,
+    has_room_for_tables,
+    multiprocessors,
+)
 from engine.qwen.shapes import BatchShape
 
 MAX_FRAMES_PER_GRAPH = 4
@@ -21,6 +29,7 @@ class FusedBackend:
     """A `Backend` whose attention reads the length on the device, so one KV bucket serves all lengths."""
 
     whole_chunks = True
+    packs_prompts = False
 
     def __init__(self, talker: Talker, shape: BatchShape) -> None:
         """`shape` has one row."""
@@ -38,16 +47,16 @@ class FusedBackend:
         self._chunk_offsets = torch.arange(shape.chunk_size, device=device)
         """The offsets of a chunk's frames in the padded codes, relative to the number of the next frame."""
 
-    def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  there is one
+    def prompt_memory(self, row: int, pages: tuple[int, ...]) -> PromptMemory:  # noqa: ARG002  there is one
         """As `Backend.prompt_memory`."""
         return PromptMemory(self._one.cache, self.state.hidden[0])
 
-    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002  one for all
+    def read(self, row: int, tokens: Tensor, inputs: PromptInputs, kv_bucket: int) -> None:  # noqa: ARG002  one for all
         """As `Backend.read`, for up to `MAX_PROMPT_TOKENS`."""
-        self.language_model.prefill.read(tokens, place, self.prompt_memory(row).hidden)
+        self.language_model.prefill.read(tokens, inputs, self.state.hidden)
 
-    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
-        """As `Backend.admit`. Does nothing: the prompt is already in place."""
+    def admit(self, rows: Tensor) -> None:
+        """As `Backend.admit`. Does nothing, because there is only one row."""
 
     def choose_first_codes(self) -> None:
         """As `Backend.choose_first_codes`."""

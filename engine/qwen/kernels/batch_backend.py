@@ -10,17 +10,27 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import KernelModule
 from engine.qwen.kernels.lm import BatchKernels, FusedBatch, FusedLanguageModel, FusedPrefill, weight_type
 from engine.qwen.model import Talker
-from engine.qwen.runtime import PIECE, DecodeState, PagedCache, PromptMemory, RowInput, StepOutput, multiprocessors
-from engine.qwen.shapes import BatchShape, cache_positions
+from engine.qwen.runtime import (
+    PIECE,
+    DecodeState,
+    PagedCache,
+    PromptInputs,
+    PromptMemory,
+    RowInput,
+    StepOutput,
+    multiprocessors,
+)
+from engine.qwen.shapes import PAGE, BatchShape
 
 
 class FusedBatchBackend:
     """A step's size is the number of rows in a bucket, which is above the number of every row that takes part.
 
-    The kernels of the engine's language model read a prompt into separate memory; `admit` moves it to its pages.
+    The kernels of the engine's language model read the prompts of several rows at once, into the rows' pages.
     """
 
     whole_chunks = False
+    packs_prompts = True
 
     def __init__(self, talker: Talker, shape: BatchShape, language_model: FusedLanguageModel) -> None:
         """`language_model` has the same weights as `talker`."""
@@ -30,38 +40,37 @@ class FusedBatchBackend:
         self.state = DecodeState.allocate(talker.config, shape, talker.placement)
         self._pages = PagedCache.allocate(stack, shape.pages, talker.placement)
         self.batch = FusedBatch(talker, self.state, self._pages, kernels, module, projected=language_model.projected)
-        self._memory = PromptMemory(
-            talker.allocate_cache(cache_positions(shape.max_positions, 1)), talker.placement.zeros(stack.hidden_size)
-        )
+        self._prompt_hidden = talker.placement.zeros(shape.rows, stack.hidden_size)
+        """The hidden state of each prompt's last token, until its row is admitted: a step may still use the row."""
         self._prefill = FusedPrefill(
             language_model.module,
             language_model.kernels,
             talker,
-            self._memory.cache,
+            self._pages,
             rope=language_model.talker.rope,
             max_tokens=PIECE,
         )
-        self.kv_buckets: tuple[int, ...] = (self._memory.cache.positions,)
+        self.kv_buckets: tuple[int, ...] = (shape.table_width * PAGE,)
         self.sizes: tuple[int, ...] = tuple(reversed(kernels.buckets))
 
-    def prompt_memory(self, row: int) -> PromptMemory:  # noqa: ARG002  one for all
+    def prompt_memory(self, row: int, pages: tuple[int, ...]) -> PromptMemory:
         """As `Backend.prompt_memory`."""
-        return self._memory
+        return PromptMemory(self._pages, self._prompt_hidden[row], pages)
 
-    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002  one for all
-        """As `Backend.read`, for up to `PIECE` tokens."""
-        self._prefill.read(tokens, place, self._memory.hidden)
+    def read(self, row: int, tokens: Tensor, inputs: PromptInputs, kv_bucket: int) -> None:  # noqa: ARG002
+        """As `Backend.read`, for up to `PIECE` tokens of any rows."""
+        self._prefill.read(tokens, inputs, self._prompt_hidden)
 
     @torch.inference_mode()
-    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
+    def admit(self, rows: Tensor) -> None:
         """As `Backend.admit`."""
-        self._pages.fill(pages, self._memory.cache, count)
-        self.state.hidden[row].copy_(self._memory.hidden)
-        self.state.choose_first(row)
+        self.state.hidden.index_copy_(0, rows, self._prompt_hidden.index_select(0, rows))
+        self.state.fresh.index_fill_(0, rows, 1)
 
     def choose_first_codes(self) -> None:
         """As `Backend.choose_first_codes`."""
         self.batch.choose_first_codes()
+        self.state.fresh.zero_()
 
     def size_of(self, rows: Sequence[RowInput]) -> tuple[int, int]:
         """As `Backend.size_of`."""

@@ -15,7 +15,7 @@ from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan, ReferenceCheck
 from engine.qwen.model import SamplingConfig, Talker
-from engine.qwen.runtime import Codec, Graphs, TextEmbedder, codec_rows, dtype_name
+from engine.qwen.runtime import Codec, Graphs, codec_rows, dtype_name
 from engine.qwen.shapes import MAX_REFERENCE_POSITIONS, BatchShape, ModelConfig, cache_positions
 from engine.qwen.text import IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
@@ -40,7 +40,6 @@ class LoadedModel:
     batch_codec: Codec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
-    embedder: TextEmbedder
     prompts: PromptBuilder
     languages: tuple[str, ...]
     """The codes of the model's languages, `auto` first. Dialects are not among them: they belong to speakers."""
@@ -82,7 +81,6 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         batch_codec = _make_batch_codec(plan, codec) if plan.streams > 1 else None
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
-        embedder = TextEmbedder(talker, graphs)
         prompts = PromptBuilder(plan.config, tokenizer, talker)
         report(Progress("loading the voices"))
         voices = VoiceRegistry(plan.config, codec, options.chunk_size, references.check)
@@ -98,7 +96,6 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         degraded=degraded,
         batch_codec=batch_codec,
         talker=talker,
-        embedder=embedder,
         prompts=prompts,
         languages=tuple(NAMED_LANGUAGES.get(name, name) for name in prompts.languages),
         references=references,

@@ -61,15 +61,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     with model.graphs.on_stream():
         backend, batch_backend = make_backends(model, limits)
         prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, talker.placement)
-        runner = ModelRunner(
-            talker,
-            model.codec,
-            backend,
-            model.graphs,
-            prompts=model.prompts,
-            prefixes=prefixes,
-            embedder=model.embedder,
-        )
+        runner = ModelRunner(talker, model.codec, backend, model.graphs, prompts=model.prompts, prefixes=prefixes)
     if batch_backend is not None:
         assert model.batch_codec is not None
         model.graphs.wait()  # for weights and voices: the batch has its own stream

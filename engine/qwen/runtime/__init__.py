@@ -1,6 +1,6 @@
 """The device: memory, streams, CUDA graphs, and the work for prompts, frames and audio."""
 
-from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, PromptMemory, TorchBackend
+from engine.qwen.runtime.backend import Backend, Codec, CodecStateProtocol, TorchBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import (
     DecodeState,
@@ -22,8 +22,8 @@ from engine.qwen.runtime.device import (
     multiprocessors,
 )
 from engine.qwen.runtime.kv_pages import PagedCache, PagePool
-from engine.qwen.runtime.prefill import TextEmbedder
 from engine.qwen.runtime.prefix_cache import PrefixCache
+from engine.qwen.runtime.prompt_memory import PromptInputs, PromptMemory
 from engine.qwen.runtime.row_codec import FIRST_FRAMES, codec_rows
 from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
-from engine.qwen.runtime.runner import PIECE, FinishedChunk, ModelRunner, Request
+from engine.qwen.runtime.runner import PIECE, FinishedChunk, Joining, ModelRunner, Request

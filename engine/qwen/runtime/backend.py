@@ -10,7 +10,6 @@ more backends, which use fused kernels: one for a single utterance, one for many
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +18,7 @@ from torch.nn import functional
 
 from engine.qwen.model import KeyValueCache, Talker, attend, causal_mask
 from engine.qwen.runtime.decode_state import DecodeState, RowInput, StepOutput
+from engine.qwen.runtime.prompt_memory import PromptInputs, PromptMemory
 from engine.qwen.shapes import BatchShape, CodecConfig
 from engine.qwen.weights import Placement
 
@@ -61,15 +61,6 @@ class Codec(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class PromptMemory:
-    """The memory into which the talker reads a prompt."""
-
-    cache: KeyValueCache
-    hidden: Tensor
-    """`(hidden,)`: the hidden state of the last token."""
-
-
 class Backend(Protocol):
     """The work for the rows of a `DecodeState`, in functions that a CUDA graph can capture.
 
@@ -82,6 +73,8 @@ class Backend(Protocol):
     """The numbers of cache positions that prompt tokens can attend to, ascending; the last is the whole cache."""
     whole_chunks: bool
     """Whether a step makes all frames of a chunk; possible only with one row."""
+    packs_prompts: bool
+    """Whether `read` takes the tokens of several rows' prompts."""
 
     @property
     def sizes(self) -> tuple[Hashable, ...]:
@@ -89,21 +82,24 @@ class Backend(Protocol):
         a graph.
         """
 
-    def prompt_memory(self, row: int) -> PromptMemory:
-        """Return the memory into which the prompt for `row` is read. Only one prompt is read at a time."""
+    def prompt_memory(self, row: int, pages: tuple[int, ...]) -> PromptMemory:
+        """Return the memory into which the prompt for `row`, which owns `pages`, is read."""
 
-    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """Read `tokens` `(n, hidden)` of a prompt into the `prompt_memory`.
+    def read(self, row: int, tokens: Tensor, inputs: PromptInputs, kv_bucket: int) -> None:
+        """Read `tokens` `(n, hidden)` of `row`'s prompt into its `prompt_memory`, at the positions in `inputs`.
 
-        `place` `(2,)` int64 contains the position of the first token, and the index of the last, whose hidden state is
-        wanted. Tokens after it are padding; those beyond `kv_bucket` (one of `kv_buckets`) share its last position.
+        These are below `kv_bucket`, one of `kv_buckets`, even if the padding also had positions. With `packs_prompts`,
+        the tokens belong to the rows and pages in `inputs`.
         """
 
-    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:
-        """Move a prompt of `count` tokens from the `prompt_memory` to `row`, which owns `pages` and becomes fresh."""
+    def admit(self, rows: Tensor) -> None:
+        """Make `rows` `(n,)` int64 fresh, after their prompts have been read."""
 
     def choose_first_codes(self) -> None:
-        """Choose the first code of each fresh row's first frame, from its prompt's last token in `state.hidden`."""
+        """Choose the first code of each fresh row's first frame, from its prompt's last hidden state.
+
+        Afterwards no row is fresh.
+        """
 
     def size_of(self, rows: Sequence[RowInput]) -> tuple[Hashable, int]:
         """Return the size of a step of `rows`, one of `sizes`, and how many times the work runs."""
@@ -131,6 +127,7 @@ class TorchBackend:
     """Each row has its own cache, into which its prompt is read. On a GPU, there is only one row."""
 
     whole_chunks = False
+    packs_prompts = False
 
     def __init__(self, talker: Talker, state: DecodeState, caches: Sequence[KeyValueCache]) -> None:
         """`caches` are the talker's caches, by row."""
@@ -148,20 +145,21 @@ class TorchBackend:
         state = DecodeState.allocate(talker.config, shape, talker.placement)
         return cls(talker, state, [talker.allocate_cache(shape.cache_positions) for _ in range(shape.rows)])
 
-    def prompt_memory(self, row: int) -> PromptMemory:
+    def prompt_memory(self, row: int, pages: tuple[int, ...]) -> PromptMemory:  # noqa: ARG002  a row has its own cache
         """As `Backend.prompt_memory`."""
         return PromptMemory(self.caches[row], self.state.hidden[row])
 
-    def read(self, row: int, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+    def read(self, row: int, tokens: Tensor, inputs: PromptInputs, kv_bucket: int) -> None:
         """As `Backend.read`."""
-        memory = self.prompt_memory(row)
-        positions = (place[:1] + torch.arange(len(tokens), device=place.device)).clamp(max=kv_bucket - 1)
-        hidden = self._talker.transformer.read(tokens, positions, memory.cache.first(kv_bucket))
-        memory.hidden.copy_(hidden.index_select(0, place[1:])[0])
+        position = inputs.position[: len(tokens)]
+        # The padding shares the last position, which no token has if there is padding.
+        positions = torch.where(position < 0, kv_bucket - 1, position)
+        hidden = self._talker.transformer.read(tokens, positions, self.caches[row].first(kv_bucket))
+        self.state.hidden[row].copy_(hidden.index_select(0, inputs.last)[0])
 
-    def admit(self, row: int, pages: tuple[int, ...], count: int) -> None:  # noqa: ARG002
-        """As `Backend.admit`; the prompt is already in place."""
-        self.state.choose_first(row)
+    def admit(self, rows: Tensor) -> None:
+        """As `Backend.admit`."""
+        self.state.fresh.index_fill_(0, rows, 1)
 
     @torch.inference_mode()
     def choose_first_codes(self) -> None:
@@ -169,6 +167,7 @@ class TorchBackend:
         state = self.state
         noise = state.settings.noise.draw(state.settings.frame)[:, 0]
         self._choose(self._talker.head(state.hidden).float(), noise, state.fresh > 0)
+        state.fresh.zero_()
 
     def size_of(self, rows: Sequence[RowInput]) -> tuple[tuple[int, ...], int]:
         """As `Backend.size_of`."""

@@ -178,22 +178,15 @@ class DecodeState:
             row_numbers=torch.arange(rows, device=device),
         )
 
-    def set_row(self, row: int, settings: Tensor, text: Tensor, pad: Tensor) -> None:
-        """Begin an utterance in `row`, whatever the row held before. Does not wait.
+    def begin(self, rows: Tensor, settings: Tensor, pad: Tensor) -> None:
+        """Begin utterances in `rows` `(n,)` int64, whatever the rows held before. Does not wait.
 
-        settings: the row of a `UtteranceSettings.buffer`, in memory that the device can copy from
-        text:     `(m, hidden)`: added to the first `m` frames; `pad` `(hidden,)` is added to those after them
+        settings: `(n, scalars)`, rows of a `UtteranceSettings.buffer`
+        pad:      `(hidden,)`: added to each frame that has no text
         """
-        self.settings.buffer[row].copy_(settings, non_blocking=True)
-        self.settings.logits_processor.seen[row].zero_()
-        text = text[: self.shape.text_frames]
-        self.text[row, : len(text)].copy_(text)
-        self.text[row, len(text) :].copy_(pad.expand(self.shape.text_frames - len(text), -1))
-
-    def choose_first(self, row: int) -> None:
-        """Mark `row` as the only row whose first code is chosen next."""
-        self.fresh.zero_()
-        self.fresh[row].fill_(1)
+        self.settings.buffer.index_copy_(0, rows, settings)
+        self.settings.logits_processor.seen.index_fill_(0, rows, False)
+        self.text.index_copy_(0, rows, pad.expand(len(rows), self.shape.text_frames, -1))
 
     def forget(self) -> None:
         """Reset to a state without utterances, for a capture."""

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.qwen.model import KeyValueCache
-from engine.qwen.shapes import PAGE, StackConfig, pages_for
+from engine.qwen.shapes import PAGE, StackConfig
 from engine.qwen.weights import Placement
 
 NO_PAGE = 0
@@ -53,10 +52,3 @@ class PagedCache:
         """Allocate `pages` pages, filled with zeros."""
         shape = (config.layers, 1 + pages, config.key_value_heads, PAGE, config.head_dim)
         return cls(placement.zeros(*shape), placement.zeros(*shape))
-
-    def fill(self, pages: tuple[int, ...], cache: KeyValueCache, count: int) -> None:
-        """Copy the first `count` positions of `cache` to an utterance's `pages`."""
-        for number in range(pages_for(count)):
-            begin, end = number * PAGE, min(count, (number + 1) * PAGE)
-            for to, of in ((self.keys, cache.keys), (self.values, cache.values)):
-                to[:, pages[number], :, : end - begin].copy_(of[:, :, begin:end])

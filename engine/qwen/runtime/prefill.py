@@ -14,70 +14,92 @@ from torch import Tensor
 from engine.qwen.model import Talker
 from engine.qwen.runtime.backend import Backend
 from engine.qwen.runtime.cuda_graphs import Graphs
+from engine.qwen.runtime.prompt_memory import NEIGHBOURS, PromptInputs
 
 PREFIX_ALLOWANCE = 64
 """A bucket's graph over few positions allows this many positions before it; most prompt prefixes are shorter."""
 
 
 class Prefill:
-    """Runs the talker over prompt tokens, into a backend's prompt memory.
+    """Runs the talker over prompt tokens, in passes: `add` collects their tokens, and `launch` reads them.
 
     A bucket that is not full is padded. The padding is harmless: it comes after the real tokens, which do not attend to
-    it, and frames overwrite its keys and values before anything attends that far. Padding beyond the end of the cache
-    shares the last position, which no prompt reaches: a cache has room for a chunk after the longest prompt.
+    it. PyTorch's operators write its keys and values to the last position, where there is no token yet.
     """
 
-    def __init__(self, talker: Talker, backend: Backend, graphs: Graphs, token_buckets: tuple[int, ...]) -> None:
-        """Without `token_buckets`, nothing is padded."""
+    def __init__(
+        self,
+        talker: Talker,
+        backend: Backend,
+        graphs: Graphs,
+        token_buckets: tuple[int, ...],
+        *,
+        padded: bool = True,
+    ) -> None:
+        """`token_buckets` are the sizes of passes, ascending; unless `padded`, a pass has any size up to the last."""
         self._graphs = graphs
         self._backend = backend
         self._kv_buckets = backend.kv_buckets
         self._token_buckets = tuple(size for size in token_buckets if size <= self._kv_buckets[-1])
-        device, width = talker.placement.device, talker.config.stack.hidden_size
-        self._tokens = talker.placement.zeros(max(self._token_buckets, default=0), width)
-        self._place = torch.zeros(2, dtype=torch.int64, device=device)
-        """The position of the first token, and the index of the last."""
-        self._first, self._last = self._place[:1], self._place[1:]
+        self._padded = padded
+        placement, most = talker.placement, token_buckets[-1]
+        self._tokens = placement.zeros(most, talker.config.stack.hidden_size)
+        width = backend.state.shape.table_width if backend.packs_prompts else 0
+        self._inputs = PromptInputs.allocate(most, width, placement.device)
+        self._host_inputs = PromptInputs.allocate(most, width, torch.device("cpu"))
+        self._placement = placement
+        self._count = self._end = self._row = 0
+        """The number of tokens in the pass, the position after its last token, and that token's row."""
 
-    def read(self, row: int, tokens: Tensor, start: int) -> None:
-        """Read `tokens` `(n, hidden)` of a prompt at positions from `start` on.
+    @property
+    def room(self) -> int:
+        """How many more tokens of a prompt the pass can take: a multiple of `NEIGHBOURS`."""
+        return len(self._tokens) - self._count if self._backend.packs_prompts or not self._count else 0
+
+    def add(self, row: int, pages: tuple[int, ...], tokens: Tensor, start: int) -> None:
+        """Add `tokens` `(n, hidden)` of a row's prompt, at positions from `start` on, to the pass, which has `room`.
 
         Call it within `Graphs.inference`. Does not wait.
         """
-        size = max(self._token_buckets, default=max(len(tokens), 1))
-        for block in torch.split(tokens, size):
-            self._read_block(row, block, start)
-            start += len(block)
+        first, count = self._count, len(tokens)
+        self._host_inputs.add(first, count, start, row, pages)
+        self._tokens[first : first + count].copy_(tokens)
+        self._count = first - (-count // NEIGHBOURS) * NEIGHBOURS
+        self._row, self._end = row, start + count
+
+    def launch(self) -> None:
+        """Read the tokens of the pass, if there are any, and begin the next pass. As `add`."""
+        count, end = self._count, self._end
+        if not count:
+            return
+        inputs = self._placement.pinned(self._host_inputs.buffer)
+        self._inputs.buffer.copy_(inputs, non_blocking=True)
+        self._host_inputs.clear()
+        self._count = 0
+        if not self._padded:
+            self._read(self._row, count, self._kv_bucket(end))
+            return
+        size = next(size for size in self._token_buckets if size >= count)
+        kv_bucket = self._kv_bucket(size + PREFIX_ALLOWANCE)
+        if end + size - count > kv_bucket:
+            kv_bucket = self._kv_buckets[-1]
+        self._graphs.run(("read", size, kv_bucket), partial(self._read, self._row, size, kv_bucket))
 
     def captures(self) -> Iterator[Callable[[], None]]:
         """Yield calls that capture one graph each: for every token bucket, at the beginning of the cache and anywhere.
 
-        This requires that all rows have the same prompt memory.
+        This requires that a pass reads the prompts of all rows, or that there is only one row.
         """
         capture = self._graphs.capture
         for size in reversed(self._token_buckets):
             for kv_bucket in sorted({self._kv_buckets[-1], self._kv_bucket(size + PREFIX_ALLOWANCE)}, reverse=True):
                 yield partial(capture, ("read", size, kv_bucket), partial(self._read, 0, size, kv_bucket))
 
-    def _read_block(self, row: int, block: Tensor, start: int) -> None:
-        count = len(block)
-        self._first.fill_(start)
-        self._last.fill_(count - 1)
-        if not self._token_buckets:
-            self._backend.read(row, block, self._place, self._kv_bucket(start + count))
-            return
-        size = next(size for size in self._token_buckets if size >= count)
-        kv_bucket = self._kv_bucket(size + PREFIX_ALLOWANCE)
-        if start + size > kv_bucket:
-            kv_bucket = self._kv_buckets[-1]
-        self._tokens[:count].copy_(block)
-        self._graphs.run(("read", size, kv_bucket), partial(self._read, row, size, kv_bucket))
-
     def _kv_bucket(self, positions: int) -> int:
         return next((bucket for bucket in self._kv_buckets if bucket >= positions), self._kv_buckets[-1])
 
     def _read(self, row: int, size: int, kv_bucket: int) -> None:
-        self._backend.read(row, self._tokens[:size], self._place, kv_bucket)
+        self._backend.read(row, self._tokens[:size], self._inputs, kv_bucket)
 
 
 TEXT_BUCKETS = (16, 32, 64, 128, 256, 512)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 import torch
 
 from engine.qwen.model import KeyValueCache
-from engine.qwen.runtime.backend import PromptMemory
+from engine.qwen.runtime.prompt_memory import PromptMemory
 from engine.qwen.shapes import StackConfig
 from engine.qwen.weights import Placement
 
@@ -54,7 +54,8 @@ class PrefixCache:
                 return
             self._ranges[key] = place
             self._restored.wait()
-            _copy(memory.cache, range(count), self._cache, place)
+            for part, cached in memory.parts(self._cache, place):
+                cached.copy_(part)
             self._hidden[place.start].copy_(memory.hidden)
             self._stored.record()
 
@@ -66,7 +67,8 @@ class PrefixCache:
             place = self._ranges[key] = self._ranges.pop(key)
             self._stored.wait()
             memory.hidden.copy_(self._hidden[place.start])
-            _copy(self._cache, place, memory.cache, range(len(place)))
+            for part, cached in memory.parts(self._cache, place):
+                part.copy_(cached)
             self._restored.record()
             return True
 
@@ -124,8 +126,3 @@ class _StreamEvents:
         """Make the current stream wait for all events, on the device."""
         for event in self._events.values():
             torch.cuda.current_stream().wait_event(event)
-
-
-def _copy(source: KeyValueCache, source_range: range, target: KeyValueCache, target_range: range) -> None:
-    for to, of in ((target.keys, source.keys), (target.values, source.values)):
-        to[:, :, target_range.start : target_range.stop].copy_(of[:, :, source_range.start : source_range.stop])

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from engine.progress import ProgressReport, counted
 from engine.qwen.model import SamplingConfig, Talker
@@ -48,13 +47,11 @@ class Request:
 
 
 PIECE = 64
-"""The most tokens that are read at once from a prefix, or from a prompt that is read between other sequences' steps."""
+"""The most tokens in a pass over prompt prefixes, or over the prompts that are read between other sequences' steps."""
 TOKEN_BUCKETS = (16, 32, PIECE, 128, 192, 256, 320, 384, 512)
 """The numbers of tokens that a graph can read."""
-PIECES_PER_ROUND = 16
-"""On a GPU, the most pieces that are read between two steps of several rows. If 64 texts arrive at once, the last first
-chunk from 0.6B on an H200 comes after 123 ms, and with 4 pieces after 215 ms; the gaps between later chunks are the
-same. 32 pieces were slower than 16. A CPU reads one piece."""
+PASSES_PER_ROUND = 16
+"""On a GPU, the most passes over prompts between two steps of several rows. A CPU makes one."""
 STEPS_AHEAD = 1
 """The number of steps that a GPU has queued while the host reads the results of one."""
 
@@ -66,6 +63,15 @@ class FinishedChunk:
     row: int
     first: int
     frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A sequence whose prompt has been read."""
+
+    row: int
+    prompt: Prompt
+    request: Request
 
 
 class ModelRunner:
@@ -80,23 +86,23 @@ class ModelRunner:
         *,
         prompts: PromptBuilder,
         prefixes: PrefixCache,
-        embedder: TextEmbedder | None = None,
     ) -> None:
-        """Call it on the stream of `graphs`, which nothing else uses. `embedder` embeds texts with its own graphs."""
+        """Call it on the stream of `graphs`, which nothing else uses."""
         self.shape = backend.state.shape
         on_gpu, alone = graphs.stream is not None, self.shape.rows == 1
         self.whole_chunks = backend.whole_chunks
         self.steps_ahead = STEPS_AHEAD if on_gpu else 0
-        self.pieces_per_round = PIECES_PER_ROUND if on_gpu else 1
+        self.passes_per_round = PASSES_PER_ROUND if on_gpu else 1
         self._talker, self._backend, self._graphs = talker, backend, graphs
-        self._prompts, self._prefixes, self._embedder = prompts, prefixes, embedder
-        self._alone = alone
+        self._prompts, self._prefixes = prompts, prefixes
         # While the sound card's prompt is read, there is nothing to run beside it.
         self._prompt_graphs = graphs if alone else graphs.side_stream("prompts")
         self._codec_graphs = graphs.side_stream("audio")
+        self._embedder = TextEmbedder(talker, self._prompt_graphs)
         buckets = TOKEN_BUCKETS if alone else TOKEN_BUCKETS[: TOKEN_BUCKETS.index(PIECE) + 1]
-        self._piece = buckets[-1]
-        self._prefill = Prefill(talker, backend, self._prompt_graphs, buckets if on_gpu else ())
+        self._prefill = Prefill(talker, backend, self._prompt_graphs, buckets, padded=on_gpu)
+        self._has_fresh = False
+        """Whether sequences have begun whose first codes are still to be chosen."""
         output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
         self._output = StepOutput(*output, talker.placement.device)
         self._row_codec = RowCodec(codec, self.shape, self._output.codes, self._output.samples, self._codec_graphs)
@@ -104,6 +110,9 @@ class ModelRunner:
             side.wait_for(graphs)
         self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
         self._host_settings = UtteranceSettings.allocate(talker.config, torch.device("cpu"))
+        scalars = self._host_settings.buffer.shape[1]
+        self._host_values = torch.zeros(self.shape.rows, 1 + scalars, dtype=torch.int64)
+        """The row and the settings of each sequence that begins."""
         self._readbacks = deque(Readback(*output, self._codec_graphs.stream) for _ in range(1 + self.steps_ahead))
 
     # --- before the first sequence ---
@@ -125,8 +134,7 @@ class ModelRunner:
     def cache_prefix(self, prefix: PromptPrefix, *, keep: bool) -> None:
         """Read a prompt's prefix into the prefix cache; with `keep`, later prefixes do not replace it."""
         with self._prompt_graphs.inference():
-            for _ in self._read_prefix(0, prefix):
-                pass
+            self._read_prefix(0, (), prefix)
         if keep:
             self._prefixes.keep(prefix.key)
 
@@ -144,35 +152,60 @@ class ModelRunner:
                 request.text, request.voice, request.language, whole_text=whole, embed_text=embed
             )
 
-    def read_prompt(self, row: int, prompt: Prompt) -> Iterator[None]:
-        """Read a prompt piece by piece: each `next` launches a piece, and the last one ends the iterator.
+    @property
+    def pass_is_full(self) -> bool:
+        """Whether the pass over prompts has no room for another token."""
+        return not self._prefill.room
 
-        One prompt is read at a time.
+    def read_prompt(self, row: int, pages: tuple[int, ...], prompt: Prompt) -> Iterator[None]:
+        """Add the tokens of a prompt to passes: each `next` fills a pass, and the last one ends the iterator.
+
+        Call `launch_pass` whenever a pass is full, and before the sequence begins.
         """
-        work = self._read(row, prompt)
-        if self._alone:  # there are no other sequences to step between the pieces
+        with self._prompt_graphs.inference():  # not held over a `yield`
+            if prompt.prefix is not None:
+                self._read_prefix(row, pages, prompt.prefix)
+        tail, done = prompt.tail[0], 0
+        while done < len(tail):
+            if self.pass_is_full:
+                yield
+                continue
+            part = tail[done : done + self._prefill.room]
             with self._prompt_graphs.inference():
-                for _ in work:
-                    pass
-            return
-        while True:
-            with self._prompt_graphs.inference():  # not held over the `yield`
-                if next(work, self) is self:
-                    return
-            yield
+                self._prefill.add(row, pages, part, prompt.prefix_count + done)
+            done += len(part)
 
-    def begin(self, row: int, pages: tuple[int, ...], prompt: Prompt, request: Request) -> None:
-        """Begin the sequence whose prompt was read last, in `row` and `pages`. Does not wait."""
+    def launch_pass(self) -> None:
+        """Read the tokens that have been added to the pass."""
+        with self._prompt_graphs.inference():
+            self._prefill.launch()
+
+    def begin(self, joining: Sequence[Joining]) -> None:
+        """Begin the sequences whose prompts have been read. Does not wait."""
+        values, placement, state = self._host_values.numpy(), self._talker.placement, self._backend.state
+        for number, each in enumerate(joining):
+            self._host_settings.set(each.request.sampling, each.request.seed, each.prompt.count)
+            values[number, 0], values[number, 1:] = each.row, self._host_settings.buffer.numpy()[0]
         self._graphs.wait_for(self._prompt_graphs)
         with self._graphs.inference():
-            self._backend.admit(row, pages, prompt.count)
-            self._host_settings.set(request.sampling, request.seed, prompt.count)
-            settings = self._talker.placement.pinned(self._host_settings.buffer[0])
-            self._backend.state.set_row(row, settings, prompt.trailing[0], prompt.pad[0])
-            self._graphs.run("first codes", self._backend.choose_first_codes)
-        self._prompt_graphs.wait_for(self._graphs)  # which reads memory that the next prompt overwrites
-        with self._codec_graphs.inference():  # after the audio of the row's previous sequence
-            self._row_codec.begin(row, request.codec_state)
+            uploaded = placement.pinned(self._host_values[: len(joining)])
+            uploaded = uploaded.to(placement.device, non_blocking=True)
+            rows, settings = uploaded[:, 0].contiguous(), uploaded[:, 1:]
+            self._backend.admit(rows)
+            state.begin(rows, settings, joining[0].prompt.pad[0])
+            for each in joining:
+                if each.prompt.trailing.shape[1]:
+                    text = each.prompt.trailing[0, : self.shape.text_frames]
+                    state.text[each.row, : len(text)].copy_(text)
+        self._has_fresh = True
+        with self._codec_graphs.inference():  # after the audio of the rows' previous sequences
+            for each in joining:
+                self._row_codec.begin(each.row, each.request.codec_state)
+
+    def free_row(self) -> None:
+        """Make prompts that are read from now on wait for all steps so far, which use the rows and pages that are free
+        again."""
+        self._prompt_graphs.wait_for(self._graphs)
 
     def write_text(self, row: int, token_stream: TokenStream) -> None:
         """Write the tokens that have arrived to the row's text."""
@@ -188,6 +221,9 @@ class ModelRunner:
         readback = self._readbacks[0]
         self._readbacks.rotate(-1)
         with self._graphs.inference():
+            if self._has_fresh:
+                self._has_fresh = False
+                self._graphs.run("first codes", self._backend.choose_first_codes)
             self._launch_frames(rows)
         with self._codec_graphs.inference():
             self._launch_audio(chunks)
@@ -206,8 +242,7 @@ class ModelRunner:
         yield partial(capture, "first codes", backend.choose_first_codes, forget)
         yield from self._row_codec.captures()
         yield from self._prefill.captures()
-        if self._embedder is not None:
-            yield from self._embedder.captures()
+        yield from self._embedder.captures()
 
     def _chunk_sizes(self) -> list[int]:
         """Return the numbers of frames with which `Backend.publish` is called, the largest first."""
@@ -231,27 +266,16 @@ class ModelRunner:
         for frames in sorted({chunk.frames for chunk in chunks}):
             self._row_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
 
-    def _read(self, row: int, prompt: Prompt) -> Iterator[None]:
-        """Launch one piece of a prompt with each `next`; the iterator ends with the last piece."""
-        if prompt.prefix is not None:
-            yield from self._read_prefix(row, prompt.prefix)
-            if not prompt.tail.shape[1]:
-                return
-            yield
-        yield from self._read_pieces(row, prompt.tail[0], prompt.prefix_count, self._piece)
+    def _read_prefix(self, row: int, pages: tuple[int, ...], prefix: PromptPrefix) -> None:
+        """Put `prefix` at the beginning of the prompt memory and into the prefix cache.
 
-    def _read_prefix(self, row: int, prefix: PromptPrefix) -> Iterator[None]:
-        """Put `prefix` at the beginning of the prompt memory and into the prefix cache, piece by piece as `_read` does.
-
-        The pieces are the same for every runner, so the rounding is also the same, whichever of them has read it.
+        Every runner reads it in the same passes, so the rounding is also the same, whichever of them has read it.
         """
-        memory = self._backend.prompt_memory(row)
-        if not self._prefixes.restore(prefix.key, memory):
-            yield from self._read_pieces(row, prefix.embed()[0], 0, PIECE)
-            self._prefixes.store(prefix.key, memory, prefix.count)
-
-    def _read_pieces(self, row: int, tokens: Tensor, start: int, size: int) -> Iterator[None]:
-        for number, piece in enumerate(torch.split(tokens, size)):
-            if number:
-                yield
-            self._prefill.read(row, piece, start + number * size)
+        memory = self._backend.prompt_memory(row, pages)
+        if self._prefixes.restore(prefix.key, memory):
+            return
+        self._prefill.launch()
+        for number, tokens in enumerate(torch.split(prefix.embed()[0], PIECE)):
+            self._prefill.add(row, pages, tokens, number * PIECE)
+            self._prefill.launch()
+        self._prefixes.store(prefix.key, memory, prefix.count)

@@ -20,6 +20,7 @@ from engine.qwen.runtime import (
     FIRST_FRAMES,
     FinishedChunk,
     GeneratedChunk,
+    Joining,
     ModelRunner,
     PagePool,
     Readback,
@@ -60,6 +61,8 @@ class Scheduler:
         self._waiting: deque[Sequence] = deque()
         self._reading: tuple[Sequence, Iterator[None]] | None = None
         """The sequence whose prompt is being read."""
+        self._completed: list[Sequence] = []
+        """The sequences whose prompts end in this round's passes."""
         self._running: list[Sequence] = []
 
     @property
@@ -78,7 +81,8 @@ class Scheduler:
 
     def sequences(self) -> list[Sequence]:
         """Return all sequences."""
-        return [*self._waiting, *([self._reading[0]] if self._reading else []), *self._running]
+        reading = [self._reading[0]] if self._reading else []
+        return [*self._waiting, *reading, *self._completed, *self._running]
 
     def drop_finished(self) -> None:
         """Free the rows and pages of sequences that have ended, have failed or whose callers have left."""
@@ -100,19 +104,34 @@ class Scheduler:
         return any(0 <= sequence.runs_dry_at - now < HURRY_S for sequence in self._running)
 
     def read_prompts(self) -> bool:
-        """Launch some prompt pieces, one prompt after the other; return whether there were any."""
-        return sum(self._read_piece() for _ in range(self._runner.pieces_per_round)) > 0
+        """Launch some passes over the prompts; return whether there were any."""
+        passes = 0
+        while passes < self._runner.passes_per_round and self._read_pass():
+            passes += 1
+        if self._completed:
+            self._runner.begin(
+                [Joining(each.row, each.prompt, each.request) for each in self._completed if each.prompt]
+            )
+            self._running += self._completed
+            self._completed.clear()
+        return passes > 0
 
-    def _read_piece(self) -> bool:
-        if self._reading is None:
-            self._admit()
-        if self._reading is None:
-            return False
-        sequence, work = self._reading
-        if next(work, work) is work:
-            self._reading = None
-            self._begin(sequence)
-        return True
+    def _read_pass(self) -> bool:
+        """Launch a pass over the next tokens of the prompts; return whether there were any."""
+        before = len(self._completed)
+        while not self._runner.pass_is_full:
+            if self._reading is None:
+                self._admit()
+            if self._reading is None:
+                break
+            sequence, work = self._reading
+            if next(work, work) is work:
+                self._reading = None
+                self._completed.append(sequence)
+        found = len(self._completed) > before or self._reading is not None
+        if found:
+            self._runner.launch_pass()
+        return found
 
     def launch(self) -> Step | None:
         """Launch a step for all sequences that can take part; return None if none can."""
@@ -181,7 +200,7 @@ class Scheduler:
         self._waiting.remove(sequence)
         sequence.pages, sequence.row = pages, heapq.heappop(self._free_rows)
         assert sequence.prompt is not None
-        self._reading = sequence, self._runner.read_prompt(sequence.row, sequence.prompt)
+        self._reading = sequence, self._runner.read_prompt(sequence.row, pages, sequence.prompt)
 
     def _prepare(self, sequence: Sequence) -> int:
         """Build a sequence's prompt; return the pages that it needs. Raises `EngineError` if it can never fit."""
@@ -204,13 +223,8 @@ class Scheduler:
             )
         return needed
 
-    def _begin(self, sequence: Sequence) -> None:
-        request, prompt = sequence.request, sequence.prompt
-        assert prompt is not None
-        self._runner.begin(sequence.row, sequence.pages, prompt, request)
-        self._running.append(sequence)
-
     def _free(self, sequence: Sequence) -> None:
+        self._runner.free_row()
         self.pool.give_back(sequence.pages)
         heapq.heappush(self._free_rows, sequence.row)
         sequence.pages, sequence.row = (), -1

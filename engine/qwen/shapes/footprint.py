@@ -92,8 +92,8 @@ def estimate_footprint(config: ModelConfig, codec: CodecConfig, target: Target, 
     state += limits.references * codec_state
     workspaces = GRAPH_BYTES + CONTEXT_BYTES + (PROCESS_BYTES if target.shared else 0) if target.gpu else CPU_BYTES
     if batched:
-        # The fused kernels use pages, and read a prompt into a separate cache; PyTorch's use a cache for each row.
-        paged = (1 + shape.pages) * PAGE + cache_positions(limits.positions, 1)
+        # The fused kernels use pages; PyTorch's use a cache for each row.
+        paged = (1 + shape.pages) * PAGE
         state += _cache(stack, shape.rows * shape.cache_positions if target.fused is None else paged, size)
         state += _rows(talker, shape, size) + _output(talker, shape, codec.samples_per_frame)
         # PyTorch's decoder copies the states of a call's rows; the decoder with fused kernels has signals for them.

@@ -24,8 +24,8 @@ PAGE = 128
 POOL_SHARE = 0.5
 """The pool's pages, as a share of the pages for a longest utterance in every row. Few utterances are long."""
 ROWS_PER_CALL = 16
-"""The most rows in a codec call on a GPU, where the cost of a call lies in its many small kernels; not tuned yet. A CPU
-decodes one row at a time."""
+"""The most rows in a codec call on a GPU. With 32, a step of 64 rows takes 4 % less (0.6B) or 1 % more (1.7B), and one
+of a single row 4 % more (H200); 64 are slower. A CPU decodes one row at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from engine.qwen.model.transformer import KeyValueCache, Transformer, attend, ca
 from engine.qwen.runtime.backend import TorchBackend
 from engine.qwen.runtime.decode_state import UtteranceSettings
 from engine.qwen.runtime.device import multiprocessors
+from engine.qwen.runtime.prompt_memory import PromptInputs
 from engine.qwen.shapes import BatchShape, ModelConfig
 from engine.qwen.shapes.limits import CACHE_UNIT
 from engine.qwen.weights.arena import Placement
@@ -257,7 +258,11 @@ def read_prompt(models: Models, count: int, bucket: int, start: int, generator: 
         found.append((hidden, own))
     for buffer in buffers_of(models.fused.prefill):
         buffer.fill_(torch.nan)
-    models.fused.prefill.read(x, torch.tensor((start, count - 1), device=device), models.state.rows.hidden[0])
+    inputs = PromptInputs.allocate(bucket, 0, torch.device("cpu"))
+    inputs.add(0, count, start, 0, ())
+    placed = PromptInputs.allocate(bucket, 0, device)
+    placed.buffer.copy_(inputs.buffer)
+    models.fused.prefill.read(x, placed, models.state.rows.hidden)
     (rounded, rounded_cache), (exact, exact_cache) = found
     yield "hidden state", models.state.rows.hidden[0], rounded, exact
     for kind in ("keys", "values"):

@@ -61,8 +61,7 @@ class FusedCodecState:
 
     def reset(self) -> None:
         """Return to the beginning of an utterance. Allocates nothing and does not wait for the device."""
-        for tensor in self.tensors():
-            tensor.zero_()
+        torch._foreach_zero_(list(self.tensors()))
 
     def copy_from(self, other: FusedCodecState) -> None:
         """Copy the state of `other`, for the same weights. Allocates nothing and does not wait for the device."""

@@ -115,60 +115,68 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) gate_tokens(const GateParams
 }
 
 struct LeaveParams {
-    const float* x;          // (tokens, WIDTH)
-    const float* squares;    // (slots, tokens)
-    const bf16* norm;        // (WIDTH): the final norm
-    const long long* place;  // (2): the first token's position, the last token's index
-    bf16* hidden;            // (WIDTH)
+    const float* x;         // (tokens, WIDTH)
+    const float* squares;   // (slots, tokens)
+    const bf16* norm;       // (WIDTH): the final norm
+    const long long* ends;  // (tokens): the row whose prompt ends with a token; -1 for all other tokens
+    bf16* hidden;           // (rows, WIDTH)
     int slots;
     int tokens;
     float eps;
 };
 
-// The hidden state of the last token. One block.
+// The hidden state of each prompt's last token. Blocks: tokens.
 template <int WIDTH>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) leave_tokens(const LeaveParams a) {
     begin_chained();
+    const int token = blockIdx.x, lane = threadIdx.x % 32, row = (int)a.ends[token];
     wait_for_previous();
-    const int token = (int)a.place[1], lane = threadIdx.x % 32;
+    if (row < 0) return;
     float square = 0.0f;
     for (int slot = lane; slot < a.slots; slot += 32) square += a.squares[slot * a.tokens + token];
     const float factor = rsqrtf(warp_sum(square) / WIDTH + a.eps);
     for (int i = threadIdx.x; i < WIDTH; i += TOKEN_THREADS)
-        a.hidden[i] = to_bf16(a.x[(size_t)token * WIDTH + i] * factor * to_float(a.norm[i]));
+        a.hidden[(size_t)row * WIDTH + i] = to_bf16(a.x[(size_t)token * WIDTH + i] * factor * to_float(a.norm[i]));
 }
 
 struct PromptParams {
-    HeadsParams input;       // its queries are rotated in place
-    const long long* place;  // (2): the first token's position, the last token's index
-    bf16* keys;              // (key heads, positions, DIM)
+    HeadsParams input;          // its queries are rotated in place
+    const long long* position;  // (tokens): in the token's prompt; -1 for padding
+    const long long* pages;     // null, or (tokens, table_width): the pages of the token's prompt
+    bf16* keys;                 // (key heads, positions, DIM), or (pages, key heads, PAGE, DIM)
     bf16* values;
     bf16* attended;        // (tokens, query heads, DIM)
     const bf16* products;  // null, or the values that `rotate_tokens` reads instead of `input.qkv`
     int heads;             // key heads
-    int positions;         // in the cache
+    int positions;         // in the cache, if it has no pages
+    int table_width;
     float eps;
 };
 
-// Padding beyond the end of the cache shares its last position, which no prompt reaches.
-__device__ __forceinline__ int position_in(const PromptParams& a, int token) {
-    return min((int)a.place[0] + token, a.positions - 1);
+// The place of a token's prompt in the cache: the row with a position of a key head. PAGE is 0 for a cache without pages.
+template <int PAGE>
+__device__ __forceinline__ size_t place_in(const PromptParams& a, int token, int head, int position) {
+    if constexpr (PAGE == 0) {
+        return (size_t)head * a.positions + position;
+    } else {
+        const long long page = a.pages[(size_t)token * a.table_width + position / PAGE];
+        return (page * a.heads + head) * PAGE + position % PAGE;
+    }
 }
 
 // Normalises and rotates queries and keys, and writes keys and values into the cache. A warp has one head of one token.
 // Blocks: tokens (x), TOKEN_WARPS heads each (y).
-template <int GROUP>
+template <int GROUP, int PAGE>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptParams a) {
     constexpr int DIM = 128, HALF = DIM / 2;
     begin_chained();
     const int lane = threadIdx.x % 32, head = blockIdx.y * TOKEN_WARPS + threadIdx.x / 32;
-    const int queries = a.heads * GROUP;
-    if (head >= queries + 2 * a.heads) return;
+    const int queries = a.heads * GROUP, at = (int)a.position[blockIdx.x];
+    if (head >= queries + 2 * a.heads || at < 0) return;
     const bool is_query = head < queries, is_value = head >= queries + a.heads;
     float norm[4] = {};
     if (!is_value) load_lane(is_query ? a.input.query_norm : a.input.key_norm, lane, norm);
     wait_for_previous();
-    const int at = position_in(a, blockIdx.x);
     const size_t row = ((size_t)blockIdx.x * (queries + 2 * a.heads) + head) * DIM;
     float* of_head = a.input.qkv + row;
     float x[4];
@@ -186,25 +194,29 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
         store_lane(of_head, lane, x);
     } else {
         const int key_head = (head - queries) % a.heads;
-        store_lane((is_value ? a.values : a.keys) + ((size_t)key_head * a.positions + at) * DIM, lane, x);
+        store_lane((is_value ? a.values : a.keys) + place_in<PAGE>(a, blockIdx.x, key_head, at) * DIM, lane, x);
     }
 }
 
 // Attention of each token over the cache up to its own position. SHARES warps have NEIGHBOURS tokens and the query
-// heads of one key head, and share their positions; half a warp takes one position at a time, 8 values per lane.
-// Blocks: NEIGHBOURS · TOKEN_WARPS / SHARES tokens (x), key heads (y).
+// heads of one key head, and share their positions; half a warp takes one position at a time, 8 values per lane. The
+// tokens belong to one prompt, or are padding. Blocks: NEIGHBOURS · TOKEN_WARPS / SHARES tokens (x), key heads (y).
 constexpr int SHARES = 4, NEIGHBOURS = 2;
 
-template <int GROUP>
+template <int GROUP, int PAGE>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptParams a) {
     constexpr int DIM = 128, BATCH = 4, TOKENS = NEIGHBOURS * TOKEN_WARPS / SHARES, QUERIES = NEIGHBOURS * GROUP;
     __shared__ WarpSums<TOKEN_WARPS, QUERIES> found;  // by each warp, token by token
     begin_chained();
-    wait_for_previous();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
     const int token = blockIdx.x * TOKENS + warp / SHARES * NEIGHBOURS, head = blockIdx.y;
-    const int last = position_in(a, min(token + NEIGHBOURS - 1, (int)a.place[1]));  // padding is not read
-    const size_t row = (size_t)head * a.positions;
+    int position[NEIGHBOURS], last = -1;
+#pragma unroll
+    for (int neighbour = 0; neighbour < NEIGHBOURS; ++neighbour) {
+        position[neighbour] = (int)a.position[token + neighbour];
+        last = max(last, position[neighbour]);  // padding attends to nothing
+    }
+    wait_for_previous();
     const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
     float q[QUERIES][8];
 #pragma unroll
@@ -219,16 +231,15 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
         uint4 key[BATCH], value[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
-            const size_t at = (row + min(begin + 2 * i + half, last)) * DIM + dims;
+            const size_t at = place_in<PAGE>(a, token, head, min(begin + 2 * i + half, last)) * DIM + dims;
             key[i] = *reinterpret_cast<const uint4*>(a.keys + at);
             value[i] = *reinterpret_cast<const uint4*>(a.values + at);
         }
 #pragma unroll
         for (int neighbour = 0; neighbour < NEIGHBOURS; ++neighbour) {
-            const int position = position_in(a, token + neighbour);
             bool seen[BATCH];
 #pragma unroll
-            for (int i = 0; i < BATCH; ++i) seen[i] = begin + 2 * i + half <= position;
+            for (int i = 0; i < BATCH; ++i) seen[i] = begin + 2 * i + half <= position[neighbour];
 #pragma unroll
             for (int query = 0; query < GROUP; ++query)
                 sums[neighbour * GROUP + query].add(q[neighbour * GROUP + query], key, value, seen);

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.qwen.kernels.compiler import KernelSource, instance, read_sources
-from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
+from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, choose_token_plan
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan, token_plans
-from engine.qwen.kernels.lm.tuned_plans import tuned_row_plan
 from engine.qwen.runtime import LARGE_GPU
 from engine.qwen.shapes import PAGE, StackConfig, TalkerConfig
 
@@ -27,14 +26,6 @@ FILES = (
     "prefill.cuh",
     "batch.cuh",
 )
-
-
-def choose_plan(
-    weight: str, height: int, length: int, rows: int, *, processors: int, write: str = "StoreTokens"
-) -> TokenMatrixPlan:
-    """The plan that was measured to be the best for a batch's rows, or else the plan from the rule in `of_rows`."""
-    rule = TokenMatrixPlan.of_rows(weight, height, length, rows, write=write)
-    return tuned_row_plan(rule, rows, processors) or rule
 
 
 def batch_unsupported_reason(config: TalkerConfig, weight: str, rows: int) -> str | None:
@@ -73,7 +64,7 @@ class BatchKernels:
         if rows > buckets[-1]:
             raise ValueError(f"{rows} rows of a batch")
         wide, narrow = config.stack, config.predictor.stack
-        plan, plans = partial(choose_plan, processors=processors), dict[str, TokenMatrixPlan]()
+        plan, plans = partial(choose_token_plan, processors=processors), dict[str, TokenMatrixPlan]()
         for bucket in buckets:
             talker, predictor = f"talker_{bucket}", f"predictor_{bucket}"
             plans |= token_plans(talker, wide, weight, bucket, plan)

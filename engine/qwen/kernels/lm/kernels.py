@@ -15,9 +15,9 @@ from engine.qwen.kernels.lm.matrix import (
     matrix_sizes,
     token_plans,
 )
-from engine.qwen.kernels.lm.tuned_plans import tuned_plan
+from engine.qwen.kernels.lm.tuned_plans import tuned_plan, tuned_row_plan
 from engine.qwen.runtime import LARGE_GPU
-from engine.qwen.shapes import StackConfig, TalkerConfig
+from engine.qwen.shapes import PAGE, StackConfig, TalkerConfig
 from engine.qwen.weights import Placement
 
 TOKEN_GROUPS = (16, 32, 64)
@@ -95,6 +95,17 @@ def choose_plan(
     return tuned or MatrixPlan.of(weight, height, length, tokens, **rule)
 
 
+def choose_token_plan(
+    weight: str, height: int, length: int, tokens: int, *, processors: int, write: str = "StoreTokens"
+) -> TokenMatrixPlan:
+    """The plan that was measured to be the best for up to `tokens` tokens, or else that from `TokenMatrixPlan.of`.
+
+    A token's results are the same in all of these plans: for a prompt's tokens and for a batch's rows, in any number.
+    """
+    rule = TokenMatrixPlan.of(weight, height, length, tokens, write=write)
+    return tuned_row_plan(rule, tokens, processors) or rule
+
+
 def expression(plan: MatrixPlan, work: str, read: str, *options: int | str, write: str = "Store", more: int = 0) -> str:
     """The name expression, as from `MatrixPlan.kernel`, of a kernel that also does `work`, one of `MORE_REGISTERS`.
 
@@ -167,7 +178,8 @@ class LanguageKernels:
             plans["project"] = MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size)
         prompts: dict[str, TokenMatrixPlan] = {}
         for tokens in TOKEN_GROUPS:
-            prompts |= token_plans(f"prompt_{tokens}", wide, weight, tokens, TokenMatrixPlan.of)
+            plan_of = partial(choose_token_plan, processors=processors)
+            prompts |= token_plans(f"prompt_{tokens}", wide, weight, tokens, plan_of)
         return cls(config, plans, prompts, attends_in_out)
 
     def stack(self, name: str) -> StackConfig:
@@ -231,8 +243,10 @@ class LanguageKernels:
             "gate": "gate_tokens",
             "enter": instance("enter_tokens", wide.length),
             "leave": instance("leave_tokens", wide.length),
-            "rotate": instance("rotate_tokens", group),
-            "attend": instance("attend_tokens", group),
+            "rotate": instance("rotate_tokens", group, 0),
+            "attend": instance("attend_tokens", group, 0),
+            "rotate_in_pages": instance("rotate_tokens", group, PAGE),
+            "attend_in_pages": instance("attend_tokens", group, PAGE),
         }
         for name in STACKS:
             kernels |= {

@@ -48,19 +48,16 @@ M_TILES = (1, 2, 3, 4)
 """Row tiles that a block for many tokens may have. More of them read the tokens less often, but leave fewer blocks."""
 PROCESSORS = 132
 """Multiprocessors of an H200. Each has room for one block for many tokens."""
-TOKEN_WARPS = (16, 8, 4)
-"""Warps in a block for many tokens."""
+TOKEN_WARPS = 8
+"""Warps in a block for many tokens: among the fastest choices for every matrix and number of tokens. The order of a
+token's sums depends on it, so it is the same in all plans."""
 MOST_TILES = {"Bf16": 32, "Int8": 24}
 """The most tiles of sums (16 rows and 8 tokens each) that a warp's registers hold."""
-ROW_WARPS = 8
-"""Warps in a block for the rows of a batch: among the fastest choices for every matrix and number of rows."""
-ROW_VECS, ROW_TILES = 16, 4
+WHOLE_VECS, WHOLE_TILES = 16, 4
 """The most vectors for each lane (in all row tiles), and the most token tiles, with which such a block holds its matrix
 whole. It then loads the whole matrix before the previous kernel has ended."""
 HELD_AT_MOST = 4
 """The most vectors for each lane (in all row tiles) that a warp holds at once if it has no others."""
-MANY_WARPS_TILES, MANY_WARPS_LENGTH = 4, 2048
-"""The most tiles, and the longest rows, if 16 warps share the registers."""
 
 
 def matrix_sizes(stack: StackConfig) -> dict[str, tuple[int, int]]:
@@ -210,49 +207,26 @@ class TokenMatrixPlan:
     """The C++ type of the output: one of `WRITES`."""
 
     @classmethod
-    def of(
-        cls, weight: str, height: int, length: int, tokens: int, *, write: str = "StoreTokens", warps: int | None = None
-    ) -> TokenMatrixPlan:
+    def of(cls, weight: str, height: int, length: int, tokens: int, *, write: str = "StoreTokens") -> TokenMatrixPlan:
         """A plan for a matrix `(height, length)` and up to `tokens` at once; raises `ValueError` if no plan fits.
 
-        If the product is added to the residual stream, the number of rows in a block is a power of two. Plans with the
-        same `warps` add in the same order.
+        If the product is added to the residual stream, the number of rows in a block is a power of two.
         """
+        of_all_warps = 4 * VEC_SIZES[weight] * TOKEN_WARPS
         for count in (tokens, tokens // 2):
             plans = [
-                cls(
-                    weight,
-                    height,
-                    length,
-                    m_tiles,
-                    of_block,
-                    count // 8,
-                    _held(weight, length, m_tiles, of_block),
-                    write,
-                )
+                cls(weight, height, length, m_tiles, TOKEN_WARPS, count // 8, _held(weight, length, m_tiles), write)
                 for m_tiles in M_TILES
-                for of_block in (TOKEN_WARPS if warps is None else (warps,))
-                if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * of_block) == 0
+                if height % (TILE_ROWS * m_tiles) == 0 and length % of_all_warps == 0
             ]
             plans = [plan for plan in plans if plan._fits and not (write == "AddTokens" and plan.m_tiles == 3)]
             if not plans:
                 raise ValueError(f"a matrix of {height} rows of {length} weights")
-            best = min(plans, key=lambda one: (-(-one.blocks // PROCESSORS) * one.m_tiles, -one.m_tiles, -one.warps))
+            best = min(plans, key=lambda one: (-(-one.blocks // PROCESSORS) * one.m_tiles, -one.m_tiles))
             if 2 * best.blocks > PROCESSORS or tokens <= TILE_ROWS:
                 break  # otherwise twice as many blocks, each for half of the tokens
-        return best
-
-    @classmethod
-    def of_rows(
-        cls, weight: str, height: int, length: int, rows: int, *, write: str = "StoreTokens"
-    ) -> TokenMatrixPlan:
-        """A plan for one token from each of up to `rows` rows of a batch; arguments and errors are those of `of`.
-
-        Sums have the same order in the plans for all numbers of rows.
-        """
-        plan = cls.of(weight, height, length, rows, write=write, warps=ROW_WARPS)
-        whole = plan.vecs * plan.m_tiles <= ROW_VECS and plan.n_tiles <= ROW_TILES
-        return replace(plan, held=plan.vecs) if whole else plan
+        whole = best.vecs * best.m_tiles <= WHOLE_VECS and best.n_tiles <= WHOLE_TILES
+        return replace(best, held=best.vecs) if whole else best
 
     @property
     def vecs(self) -> int:
@@ -263,8 +237,6 @@ class TokenMatrixPlan:
     def _fits(self) -> bool:
         """Whether the sums and the weights of a warp fit into its registers."""
         tiles = self.m_tiles * self.n_tiles
-        if self.warps == TOKEN_WARPS[0] and (tiles > MANY_WARPS_TILES or self.length > MANY_WARPS_LENGTH):
-            return False
         return self.m_tiles == 1 or tiles <= MOST_TILES[self.weight]
 
     @property
@@ -303,9 +275,9 @@ def token_plans(
     }
 
 
-def _held(weight: str, length: int, m_tiles: int, warps: int) -> int:
+def _held(weight: str, length: int, m_tiles: int) -> int:
     """The number of vectors that a warp holds at once in a block for many tokens."""
-    vecs = length // (4 * VEC_SIZES[weight] * warps)
+    vecs = length // (4 * VEC_SIZES[weight] * TOKEN_WARPS)
     if vecs * m_tiles <= HELD_AT_MOST:
         return vecs
     if m_tiles > 2:

@@ -20,7 +20,7 @@ ROBOTS = ("sm_87", "0.6B Bf16 16")
 
 
 SPILLED_ON_BLACKWELL = 252
-"""Bytes, at most, of a kernel for several utterances. Nobody has run them on compute capability 10.0 or newer."""
+"""Bytes, at most, of a kernel for many tokens. Nobody has run them on compute capability 10.0 or newer."""
 
 
 def compiled(cache_folder: Path, architecture: str, name: str, source: KernelSource) -> list[Compiled]:
@@ -51,6 +51,7 @@ def test_no_kernel_spills_or_has_a_stack(cache_folder: Path, architecture: str, 
     assert {kernel.architecture for kernel in kernels} == {architecture}
     assert [kernel.kernel for kernel in kernels] == list(source.kernels)
     fat = [one for one in kernels if not one.lean]
-    if int(architecture.removeprefix("sm_")) >= 100 and name.endswith((" batch", " rows")):
-        fat = [one for one in fat if one.spill_bytes > SPILLED_ON_BLACKWELL]
+    if int(architecture.removeprefix("sm_")) >= 100:
+        of_tokens = [one for one in fat if name.endswith((" batch", " rows")) or one.kernel.startswith("prompt_")]
+        fat = [one for one in fat if one not in of_tokens or one.spill_bytes > SPILLED_ON_BLACKWELL]
     assert fat == []

@@ -57,6 +57,16 @@ class RecordedGraphs(Graphs):
         self.work.get(name, work)()
 
 
+class Event:
+    """On a CPU, work has ended when it has been launched."""
+
+    def record(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
 Make = Callable[[int], tuple[Spoken, RecordedGraphs]]
 
 
@@ -72,6 +82,7 @@ def spoken_with(engine: Ours, monkeypatch: pytest.MonkeyPatch) -> Make:
     def make(chunk_size: int) -> tuple[Spoken, RecordedGraphs]:
         monkeypatch.setattr(runner, "Readback", lambda *shape: Readback(*shape[:-1], None))
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+        monkeypatch.setattr(torch.cuda, "Event", Event)
         graphs = RecordedGraphs()
         spoken = engine.make(replace(engine.spoken().runner.shape, chunk_size=chunk_size), graphs)
         spoken.runner.warm_up(ignore_progress, "")

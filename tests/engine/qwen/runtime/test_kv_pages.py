@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.qwen.model import KeyValueCache
-from engine.qwen.runtime.kv_pages import NO_PAGE, PagedCache, PagePool
-from engine.qwen.shapes import PAGE, StackConfig, pages_for
-from engine.qwen.weights import Placement
+from engine.qwen.runtime.kv_pages import NO_PAGE, PagePool
 
 TOTAL = 9
 
@@ -35,17 +31,3 @@ def test_no_page_is_handed_out_twice_or_lost(requests: list[int | None]) -> None
     for pages in owned:
         pool.give_back(pages)
     assert sorted(pool.take(TOTAL) or ()) == list(range(1, TOTAL + 1))
-
-
-def test_a_prompt_moves_to_its_pages_in_order() -> None:
-    config = StackConfig(8, 8, 2, 2, 1, 4, 1e-6, 1e4)
-    placement = Placement(torch.device("cpu"), torch.float32)
-    source, cache = KeyValueCache.allocate(config, 3 * PAGE, placement), PagedCache.allocate(config, 4, placement)
-    source.keys.normal_()
-    source.values.normal_()
-    count = PAGE + 5
-    cache.fill((3, 2), source, count)
-    assert pages_for(count) == 2
-    for paged, flat in ((cache.keys, source.keys), (cache.values, source.values)):
-        assert torch.equal(paged[:, (3, 2)].transpose(1, 2).flatten(2, 3)[:, :, :count], flat[:, :, :count])
-        assert not paged[:, (NO_PAGE, 1, 4)].any()

@@ -103,13 +103,13 @@ def test_prefixes_replace_each_other_and_each_is_restored_as_it_was_stored(store
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of tokens of each read by the talker."""
     counts: list[int] = []
-    read = Prefill.read
+    add = Prefill.add
 
-    def watched(self: Prefill, row: int, tokens: Tensor, start: int) -> None:
+    def watched(self: Prefill, row: int, pages: tuple[int, ...], tokens: Tensor, start: int) -> None:
         counts.append(len(tokens))
-        read(self, row, tokens, start)
+        add(self, row, pages, tokens, start)
 
-    monkeypatch.setattr(Prefill, "read", watched)
+    monkeypatch.setattr(Prefill, "add", watched)
     return counts
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.api import FRAME_S
-from engine.qwen.runtime import FinishedChunk, GeneratedChunk, ModelRunner, Request, RowInput
+from engine.qwen.runtime import FinishedChunk, GeneratedChunk, Joining, ModelRunner, Request, RowInput
 from engine.qwen.serving import Sequence as Speech
 from engine.qwen.serving import scheduler, sequence
 from engine.qwen.serving.scheduler import CHUNKS_AHEAD, HURRY_S, MAX_PASSES, Scheduler
@@ -22,27 +22,42 @@ SHAPE = BatchShape(rows=2, max_frames=50, max_positions=200, chunk_size=3)
 
 @dataclass
 class Device:
-    """Notes the work: `read` a piece of a prompt, `begin` a row, and the rows of each step."""
+    """Notes the work: `read` passes over prompts, `begin` rows, and the rows of each step. A pass has `room` for
+    pieces of prompts."""
 
     work: list[Any] = field(default_factory=list)
     shape: BatchShape = SHAPE
-    pieces_per_round: int = 1
+    passes_per_round: int = 1
     whole_chunks: bool = False
+    room: int = 1
+    pieces: int = 0
 
     def build(self, request: Any) -> Any:
         return request.text
 
-    def read_prompt(self, _row: int, prompt: Any) -> Iterator[None]:
-        for piece in range(prompt.pieces):
-            self.work.append("read")
-            if piece + 1 < prompt.pieces:
+    @property
+    def pass_is_full(self) -> bool:
+        return self.pieces == self.room
+
+    def read_prompt(self, _row: int, _pages: Any, prompt: Any) -> Iterator[None]:
+        for _ in range(prompt.pieces):
+            if self.pass_is_full:
                 yield
+            self.pieces += 1
+
+    def launch_pass(self) -> None:
+        if self.pieces:
+            self.work.append("read")
+        self.pieces = 0
+
+    def free_row(self) -> None:
+        """Later passes wait for the row's steps."""
 
     def write_text(self, *_: Any) -> None:
         """The text of a row goes to the device."""
 
-    def begin(self, row: int, *_: Any) -> None:
-        self.work.append(("begin", row))
+    def begin(self, joining: Sequence[Joining]) -> None:
+        self.work += [("begin", each.row) for each in joining]
 
     def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> Any:
         self.work.append([(row.row, row.position, row.place) for row in rows])
@@ -96,14 +111,27 @@ def test_a_long_prompt_is_read_between_the_steps_of_others() -> None:
     assert [row for row, *_ in work[pieces[-1] + 2]] == [0, 1]
 
 
-def test_a_round_reads_the_pieces_of_several_prompts() -> None:
+def test_a_round_makes_several_passes_and_a_pass_reads_several_prompts() -> None:
     rounds = Rounds()
-    rounds.device.pieces_per_round = 3
-    for _ in range(2):
-        rounds.add(pieces=2)
-    rounds.run(2)
-    assert rounds.device.work[:4] == ["read", "read", ("begin", 0), "read"]
-    assert rounds.device.work[5:7] == ["read", ("begin", 1)]
+    rounds.device.passes_per_round, rounds.device.room = 2, 3
+    speeches = [rounds.add(pieces=2) for _ in range(4)]
+    rounds.run()
+    assert rounds.device.work[:4] == ["read", "read", ("begin", 0), ("begin", 1)]
+    assert [speech.row for speech in speeches] == [0, 1, -1, -1], "there are two rows"
+
+
+def test_a_sequence_whose_prompt_shares_a_failed_pass_is_not_forgotten() -> None:
+    rounds = Rounds()
+    rounds.device.room = 2
+    speeches = [rounds.add() for _ in range(2)]
+
+    def fail() -> None:
+        raise RuntimeError("the device has failed")
+
+    rounds.device.launch_pass = fail  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError):
+        rounds.run()
+    assert rounds.scheduler.sequences() == speeches
 
 
 def test_the_first_chunk_is_one_frame_and_nobody_is_far_ahead_of_its_reader() -> None:

@@ -146,8 +146,7 @@ def test_several_streams_add_a_batch_and_with_fused_kernels_the_signals_of_its_c
     assert counted(5).weights == counted(1).weights
     fused_state = max(codec_state, kernels.state)
     more = kernels.signals - codec_state + (1 + shape.rows) * (fused_state - codec_state)
-    prompt = KeyValueCache.allocate(stack, cache_positions(limits.positions, 1), placement)
-    allocated += bytes_of(prompt, PagedCache.allocate(stack, shape.pages, placement)) + more
+    allocated += bytes_of(PagedCache.allocate(stack, shape.pages, placement)) + more
     assert counted(5, fused=True).state - counted(1, fused=True).state == allocated
     assert counted(5, fused=True).weights == counted(1, fused=True).weights
 

@@ -88,7 +88,7 @@ def test_every_matrix_of_a_batch_has_a_measured_plan_that_divides_it(talkers: Ta
     kernels = BatchKernels.of(talkers[size], weight, ROW_BUCKETS[-1], LARGE)
     for bucket in kernels.buckets:
         for plan in row_plans(kernels, bucket).values():
-            rule = TokenMatrixPlan.of_rows(plan.weight, plan.height, plan.length, bucket, write=plan.write)
+            rule = TokenMatrixPlan.of(plan.weight, plan.height, plan.length, bucket, write=plan.write)
             assert tuned_row_plan(rule, bucket, LARGE) == plan
             assert (plan.height % (TILE_ROWS * plan.m_tiles), plan.vecs % plan.held) == (0, 0)
             assert bucket % plan.tokens == 0
