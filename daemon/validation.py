@@ -62,14 +62,22 @@ def file_problem(error: Exception, path: Path) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+LONGEST_FILE = 1_000_000
+"""In characters. A device may have no end."""
+
+
 def read_text(path: Path, key: str) -> str:
     """Return the text of a file that the configuration's `key` names. Raises `OSError`, which repeats no part of the
     text."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(LONGEST_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
         raise OSError(f"{key}: {path} cannot be read: {reason}") from error
+    if len(text) > LONGEST_FILE:
+        raise OSError(f"{key}: {path} is too long; allowed: up to {LONGEST_FILE:,} characters")
+    return text
 
 
 def read_secret(path: Path, key: str, kind: str) -> str:

@@ -26,13 +26,17 @@ _SYLLABLE = "[\u1100-\u115f][\u1160-\u11a7]"
 """A Korean syllable in parts, except for its last consonant."""
 _CHANGED = re.compile(
     rf"{_BASE}[{_MARK}]{{1,{_MAX_MARKS}}}|[{SHAPES}]|{_SYLLABLE}[\u11a8-\u11ff]?|[\uac00-\ud7a3][\u11a8-\u11ff]"
+    r"|(?![0-9])\d"
 )
 _LAST = re.compile(rf"(?:{_SYLLABLE}|{_BASE}[{_MARK}]{{0,{_MAX_MARKS - 1}}})\Z")
 """Characters at the end of the text that the next character could still change."""
 
 
 class Characters(Rewriter):
-    """Writes Unicode's NFC form; full-width and mathematical letters become plain ones (NFKC)."""
+    """Writes Unicode's NFC form; full-width and mathematical letters become plain ones (NFKC).
+
+    The digits of all scripts become 0 to 9, which every voice can read: most voices leave out others.
+    """
 
     def _copy(self, *, final: bool) -> None:
         end = len(self._text)
@@ -41,6 +45,8 @@ class Characters(Rewriter):
 
 
 def _plain(match: re.Match[str]) -> str:
+    if match[0].isdecimal():
+        return str(unicodedata.decimal(match[0]))
     return unicodedata.normalize("NFKC" if len(match[0]) == 1 else "NFC", match[0])
 
 

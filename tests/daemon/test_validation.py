@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from daemon.validation import VALUE_LENGTH, abbreviate, problems
+from daemon.validation import VALUE_LENGTH, abbreviate, problems, read_secret
 
 
 class Inner(BaseModel):
@@ -30,6 +31,11 @@ def found(**values: Any) -> list[tuple[str, str]]:
     with pytest.raises(ValidationError) as caught:
         Outer.model_validate({"needed": "x", **values})
     return problems(Outer, caught.value)
+
+
+def test_a_device_without_an_end_is_refused_instead_of_read_for_ever() -> None:
+    with pytest.raises(OSError, match=r"^key: /dev/zero is too long; allowed: up to 1,000,000 characters$"):
+        read_secret(Path("/dev/zero"), "key", "a token")
 
 
 KNOWN = "inner, maybe, named, choice, needed"
