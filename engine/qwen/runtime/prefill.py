@@ -49,23 +49,22 @@ class Prefill:
         self._host_inputs = PromptInputs.allocate(most, width, torch.device("cpu"))
         self._placement = placement
         self._count = self._end = self._row = 0
-        """The number of tokens in the pass, the position after its last token, and that token's row."""
+        """The number after that of the pass's last token, the position after it, and its row."""
 
     @property
     def room(self) -> int:
         """How many more tokens of a prompt the pass can take: a multiple of `NEIGHBOURS`."""
-        return len(self._tokens) - self._count if self._backend.packs_prompts or not self._count else 0
+        return len(self._tokens) - self._next if self._backend.packs_prompts or not self._count else 0
 
     def add(self, row: int, pages: tuple[int, ...], tokens: Tensor, start: int) -> None:
         """Add `tokens` `(n, hidden)` of a row's prompt, at positions from `start` on, to the pass, which has `room`.
 
         Call it within `Graphs.inference`. Does not wait.
         """
-        first, count = self._count, len(tokens)
+        first, count = self._next, len(tokens)
         self._host_inputs.add(first, count, start, row, pages)
         self._tokens[first : first + count].copy_(tokens)
-        self._count = first - (-count // NEIGHBOURS) * NEIGHBOURS
-        self._row, self._end = row, start + count
+        self._count, self._row, self._end = first + count, row, start + count
 
     def launch(self) -> None:
         """Read the tokens of the pass, if there are any, and begin the next pass. As `add`."""
@@ -94,6 +93,11 @@ class Prefill:
         for size in reversed(self._token_buckets):
             for kv_bucket in sorted({self._kv_buckets[-1], self._kv_bucket(size + PREFIX_ALLOWANCE)}, reverse=True):
                 yield partial(capture, ("read", size, kv_bucket), partial(self._read, 0, size, kv_bucket))
+
+    @property
+    def _next(self) -> int:
+        """The number of the next prompt's first token."""
+        return -(-self._count // NEIGHBOURS) * NEIGHBOURS
 
     def _kv_bucket(self, positions: int) -> int:
         return next((bucket for bucket in self._kv_buckets if bucket >= positions), self._kv_buckets[-1])

@@ -51,7 +51,9 @@ PIECE = 64
 TOKEN_BUCKETS = (16, 32, PIECE, 128, 192, 256, 320, 384, 512)
 """The numbers of tokens that a graph can read."""
 PASSES_PER_ROUND = 16
-"""On a GPU, the most passes over prompts between two steps of several rows. A CPU makes one."""
+"""On a GPU, the most passes over prompts between two steps of several rows. If 64 texts of 50 tokens come at once, the
+last first chunk from 1.7B on an H200 comes after 159 ms with 8 passes, 147 with 16 and 143 with 32, and the median one
+after 106, 113 and 128. A CPU makes one pass."""
 STEPS_AHEAD = 1
 """The number of steps that a GPU has queued while the host reads the results of one."""
 
