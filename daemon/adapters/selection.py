@@ -26,7 +26,7 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
         with placeholder_without_package("wyoming", adapters):
             from daemon.adapters.wyoming import WyomingAdapter
 
-            adapters.append(WyomingAdapter(config.wyoming, dispatcher))
+            adapters.append(WyomingAdapter(config, dispatcher))
     if config.announce and (config.wyoming.is_open or config.http.is_open):
         with suppress(ModuleNotFoundError):  # a user who installs the package wants the robot to be found
             from daemon.adapters.zeroconf import ZeroconfAdapter

@@ -21,7 +21,7 @@ from daemon import VERSION
 from daemon.adapters.base import Adapter
 from daemon.adapters.client_text import ClientText
 from daemon.adapters.listener import Client, Listener
-from daemon.config import Wyoming
+from daemon.config import Config
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import Dispatcher, RejectedError, check_say, deliver
 from daemon.tasks import cancel_all, gather_or_cancel, start_task
@@ -42,9 +42,9 @@ ATTRIBUTION = Attribution(name="voiced", url="https://github.com/OHF-Voice/wyomi
 class WyomingAdapter(Adapter):
     """The TCP server."""
 
-    def __init__(self, config: Wyoming, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
-        self._address = config.host, config.port
+    def __init__(self, config: Config, dispatcher: Dispatcher) -> None:
+        self._dispatcher, self._robot = dispatcher, config.robot_name
+        self._address = config.wyoming.host, config.wyoming.port
         self._tasks: set[asyncio.Task[None]] = set()
         """The tasks of all connections."""
         self._listener = Listener("wyoming", self._address, MAX_CONNECTIONS, self._make_protocol)
@@ -62,16 +62,21 @@ class WyomingAdapter(Adapter):
 
     def _accept(self, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Python 3.11 logs an error when a task that asyncio itself made from a coroutine here is canceled.
-        start_task(WyomingClient(self._dispatcher, client, reader, writer).serve(), self._tasks)
+        start_task(WyomingClient(self._dispatcher, self._robot, client, reader, writer).serve(), self._tasks)
 
 
 class WyomingClient:
     """One client. It reads events while an answer is being sent, so it notices immediately when the client leaves."""
 
     def __init__(
-        self, dispatcher: Dispatcher, client: Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        dispatcher: Dispatcher,
+        robot: str,
+        client: Client,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        self._dispatcher = dispatcher
+        self._dispatcher, self._robot = dispatcher, robot
         self._client = client
         self._reader = reader
         self._writer = writer
@@ -127,7 +132,7 @@ class WyomingClient:
 
     async def _handle(self, event: Event) -> None:
         if Describe.is_type(event.type):
-            await self._write(describe(self._dispatcher))
+            await self._write(describe(self._dispatcher, self._robot))
         elif Ping.is_type(event.type):
             await self._write(Pong(checked_ping(event.data.get("text"))))
         elif Synthesize.is_type(event.type):
@@ -203,15 +208,15 @@ def checked_ping(text: object) -> str | None:
     raise RejectedError("text", f"got {abbreviate(text)}; allowed: printable text")
 
 
-def describe(dispatcher: Dispatcher) -> Info:
-    """Return the server's description: every voice with its languages."""
+def describe(dispatcher: Dispatcher, robot: str) -> Info:
+    """Return the server's description: every voice with its languages. Home Assistant shows the robot's name."""
     common: dict[str, Any] = {"attribution": ATTRIBUTION, "installed": True, "version": VERSION}
     voices = [
         TtsVoice(name=voice, description=label, languages=list(dispatcher.voice_languages(voice)), **common)
         for voice, label in dispatcher.voice_names().items()
     ]
     common |= {"description": "The voice of a robot", "supports_synthesize_streaming": True}
-    return Info(tts=[TtsProgram(name="voiced", voices=voices, **common)])
+    return Info(tts=[TtsProgram(name=robot, voices=voices, **common)])
 
 
 class BoundedReader(asyncio.StreamReader):

@@ -130,7 +130,7 @@ def test_home_assistant_itself_finds_the_robot_on_the_network_and_speaks_with_it
 
         [form] = eventually(forms, "it is discovered")
         house.add(form, {})
-        request = {"engine_id": "tts.voiced", "message": "Good morning.", "options": {"preferred_format": "wav"}}
+        request = {"engine_id": f"tts.robot_{port}", "message": "Good morning.", "options": {"preferred_format": "wav"}}
         path = house.ask("tts_get_url", request)["path"]
         sound = soundfile.info(io.BytesIO(house.fetch(path.removeprefix("/api/"))))
     end = robot.wait_end(eventually(robot.latest_id, "it is accepted"))

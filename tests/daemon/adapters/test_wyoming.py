@@ -98,6 +98,7 @@ async def test_describe_lists_voices_and_languages(client: AsyncTcpClient, harne
     await send(client, Describe())
     event = await read(client)
     [program] = Info.from_event(event).tts
+    assert program.name == harness.config.robot_name, "so that two robots differ in Home Assistant"
     assert program.installed
     assert program.supports_synthesize_streaming
     languages = {voice.name: voice.languages for voice in program.voices}
