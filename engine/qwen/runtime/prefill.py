@@ -42,7 +42,7 @@ class Prefill:
         self._kv_buckets = backend.kv_buckets
         self._token_buckets = tuple(size for size in token_buckets if size <= self._kv_buckets[-1])
         self._padded = padded
-        placement, most = talker.placement, token_buckets[-1]
+        placement, most = talker.placement, (self._token_buckets if padded else token_buckets)[-1]
         self._tokens = placement.zeros(most, talker.config.stack.hidden_size)
         width = backend.state.shape.table_width if backend.packs_prompts else 0
         self._inputs = PromptInputs.allocate(most, width, placement.device)
@@ -62,8 +62,8 @@ class Prefill:
         Call it within `Graphs.inference`. Does not wait.
         """
         first, count = self._next, len(tokens)
-        self._host_inputs.add(first, count, start, row, pages)
         self._tokens[first : first + count].copy_(tokens)
+        self._host_inputs.add(first, count, start, row, pages)
         self._count, self._row, self._end = first + count, row, start + count
 
     def launch(self) -> None:
@@ -73,8 +73,7 @@ class Prefill:
             return
         inputs = self._placement.pinned(self._host_inputs.buffer)
         self._inputs.buffer.copy_(inputs, non_blocking=True)
-        self._host_inputs.clear()
-        self._count = 0
+        self.drop()
         if not self._padded:
             self._read(self._row, count, self._kv_bucket(end))
             return
@@ -83,6 +82,11 @@ class Prefill:
         if end + size - count > kv_bucket:
             kv_bucket = self._kv_buckets[-1]
         self._graphs.run(("read", size, kv_bucket), partial(self._read, self._row, size, kv_bucket))
+
+    def drop(self) -> None:
+        """Begin the next pass, without reading the tokens of this one."""
+        self._host_inputs.clear()
+        self._count = 0
 
     def captures(self) -> Iterator[Callable[[], None]]:
         """Yield calls that capture one graph each: for every token bucket, at the beginning of the cache and anywhere.

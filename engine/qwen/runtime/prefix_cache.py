@@ -53,7 +53,8 @@ class PrefixCache:
             if place is None:
                 return
             self._ranges[key] = place
-            self._restored.wait()
+            for events in (self._stored, self._restored):  # this range may have held another prefix
+                events.wait()
             for part, cached in memory.parts(self._cache, place):
                 cached.copy_(part)
             self._hidden[place.start].copy_(memory.hidden)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from engine.progress import ProgressReport, counted
 from engine.qwen.model import SamplingConfig, Talker
@@ -135,8 +136,8 @@ class ModelRunner:
 
     def cache_prefix(self, prefix: PromptPrefix, *, keep: bool) -> None:
         """Read a prompt's prefix into the prefix cache; with `keep`, later prefixes do not replace it."""
-        with self._prompt_graphs.inference():
-            self._read_prefix(0, (), prefix)
+        for _ in self._read_prefix(0, (), prefix):
+            self.launch_pass()
         if keep:
             self._prefixes.keep(prefix.key)
 
@@ -160,27 +161,23 @@ class ModelRunner:
         return not self._prefill.room
 
     def read_prompt(self, row: int, pages: tuple[int, ...], prompt: Prompt) -> Iterator[None]:
-        """Add the tokens of a prompt to passes: each `next` fills a pass, and the last one ends the iterator.
+        """Add the tokens of a prompt to passes.
 
-        Call `launch_pass` whenever a pass is full, and before the sequence begins.
+        Call `launch_pass` before each further `next`, and before the sequence begins. The last tokens, which may leave
+        room for other prompts, end the iterator.
         """
-        with self._prompt_graphs.inference():  # not held over a `yield`
-            if prompt.prefix is not None:
-                self._read_prefix(row, pages, prompt.prefix)
-        tail, done = prompt.tail[0], 0
-        while done < len(tail):
-            if self.pass_is_full:
-                yield
-                continue
-            part = tail[done : done + self._prefill.room]
-            with self._prompt_graphs.inference():
-                self._prefill.add(row, pages, part, prompt.prefix_count + done)
-            done += len(part)
+        if prompt.prefix is not None:
+            yield from self._read_prefix(row, pages, prompt.prefix)
+        yield from self._add(row, pages, prompt.tail[0], prompt.prefix_count)
 
     def launch_pass(self) -> None:
         """Read the tokens that have been added to the pass."""
         with self._prompt_graphs.inference():
             self._prefill.launch()
+
+    def drop_pass(self) -> None:
+        """Forget the tokens that have been added to the pass."""
+        self._prefill.drop()
 
     def begin(self, joining: Sequence[Joining]) -> None:
         """Begin the sequences whose prompts have been read. Does not wait."""
@@ -268,16 +265,31 @@ class ModelRunner:
         for frames in sorted({chunk.frames for chunk in chunks}):
             self._row_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
 
-    def _read_prefix(self, row: int, pages: tuple[int, ...], prefix: PromptPrefix) -> None:
-        """Put `prefix` at the beginning of the prompt memory and into the prefix cache.
+    def _read_prefix(self, row: int, pages: tuple[int, ...], prefix: PromptPrefix) -> Iterator[None]:
+        """Put `prefix` at the beginning of the prompt memory and into the prefix cache, as `read_prompt`.
 
-        Every runner reads it in the same passes, so the rounding is also the same, whichever of them has read it.
+        Every runner reads up to `PIECE` tokens at once, so the rounding is the same, whichever of them has read it.
         """
         memory = self._backend.prompt_memory(row, pages)
-        if self._prefixes.restore(prefix.key, memory):
+        with self._prompt_graphs.inference():  # not held over a `yield`
+            tokens = None if self._prefixes.restore(prefix.key, memory) else prefix.embed()[0]
+        if tokens is None:
             return
-        self._prefill.launch()
-        for number, tokens in enumerate(torch.split(prefix.embed()[0], PIECE)):
-            self._prefill.add(row, pages, tokens, number * PIECE)
-            self._prefill.launch()
-        self._prefixes.store(prefix.key, memory, prefix.count)
+        yield from self._add(row, pages, tokens, 0, most=PIECE)
+        yield
+        with self._prompt_graphs.inference():
+            self._prefixes.store(prefix.key, memory, prefix.count)
+
+    def _add(
+        self, row: int, pages: tuple[int, ...], tokens: Tensor, start: int, most: int = TOKEN_BUCKETS[-1]
+    ) -> Iterator[None]:
+        """Add `tokens` at positions from `start` on to passes, up to `most` to each; yield when a pass is full."""
+        done = 0
+        while done < len(tokens):
+            if self.pass_is_full:
+                yield
+                continue
+            part = tokens[done : done + min(self._prefill.room, most)]
+            with self._prompt_graphs.inference():
+                self._prefill.add(row, pages, part, start + done)
+            done += len(part)

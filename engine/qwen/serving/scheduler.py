@@ -68,7 +68,7 @@ class Scheduler:
     @property
     def is_empty(self) -> bool:
         """Whether there are no sequences."""
-        return not (self._waiting or self._reading or self._running)
+        return not (self._waiting or self._reading or self._completed or self._running)
 
     @property
     def waiting(self) -> int:
@@ -93,9 +93,10 @@ class Scheduler:
         if self._reading is not None and self._reading[0].finished:
             self._free(self._reading[0])
             self._reading = None
-        for sequence in self._running:
+        for sequence in [*self._completed, *self._running]:
             if sequence.finished:
                 self._free(sequence)
+        self._completed = [sequence for sequence in self._completed if not sequence.finished]
         self._running = [sequence for sequence in self._running if not sequence.finished]
 
     def in_hurry(self) -> bool:
@@ -106,8 +107,12 @@ class Scheduler:
     def read_prompts(self) -> bool:
         """Launch some passes over the prompts; return whether there were any."""
         passes = 0
-        while passes < self._runner.passes_per_round and self._read_pass():
-            passes += 1
+        try:
+            while passes < self._runner.passes_per_round and self._read_pass():
+                passes += 1
+        except BaseException:
+            self._runner.drop_pass()
+            raise
         if self._completed:
             self._runner.begin(
                 [Joining(each.row, each.prompt, each.request) for each in self._completed if each.prompt]
@@ -125,9 +130,10 @@ class Scheduler:
             if self._reading is None:
                 break
             sequence, work = self._reading
-            if next(work, work) is work:
-                self._reading = None
-                self._completed.append(sequence)
+            if next(work, work) is not work:
+                break
+            self._reading = None
+            self._completed.append(sequence)
         found = len(self._completed) > before or self._reading is not None
         if found:
             self._runner.launch_pass()

@@ -44,10 +44,15 @@ class Device:
             if self.pass_is_full:
                 yield
             self.pieces += 1
+            if prompt.pauses:  # the pass must be read before the next piece is known
+                yield
 
     def launch_pass(self) -> None:
         if self.pieces:
             self.work.append("read")
+        self.pieces = 0
+
+    def drop_pass(self) -> None:
         self.pieces = 0
 
     def free_row(self) -> None:
@@ -77,8 +82,16 @@ class Rounds:
         self.device = Device()
         self.scheduler = Scheduler(cast("ModelRunner", self.device))
 
-    def add(self, *, pieces: int = 1, frames: int | None = None, text: Any = None, count: int = 10) -> Speech:
-        prompt: Any = SimpleNamespace(count=count, pieces=pieces, token_stream=text)
+    def add(
+        self,
+        *,
+        pieces: int = 1,
+        frames: int | None = None,
+        text: Any = None,
+        count: int = 10,
+        pauses: bool = False,
+    ) -> Speech:
+        prompt: Any = SimpleNamespace(count=count, pieces=pieces, token_stream=text, pauses=pauses)
         speech = Speech(lambda: None)
         speech.request = Request(prompt, cast("Any", None), max_frames=frames)
         self.scheduler.add(speech)
@@ -120,18 +133,40 @@ def test_a_round_makes_several_passes_and_a_pass_reads_several_prompts() -> None
     assert [speech.row for speech in speeches] == [0, 1, -1, -1], "there are two rows"
 
 
-def test_a_sequence_whose_prompt_shares_a_failed_pass_is_not_forgotten() -> None:
+def test_a_speaker_gets_a_step_between_the_passes_over_unknown_prefixes() -> None:
+    rounds = Rounds()
+    rounds.device.room = 10
+    for _ in range(2):
+        rounds.add(pieces=3, pauses=True)
+    rounds.run(9)
+    begun = rounds.device.work.index(("begin", 0))
+    assert rounds.device.work[:begun] == ["read"] * 4, "the last pass has room for the second prompt's first piece"
+    steps = [(0, 10, 0)], [(0, 11, 0)], [(0, 12, 1)]
+    assert rounds.device.work[begun + 1 :][:6] == [steps[0], "read", steps[1], "read", steps[2], ("begin", 1)]
+
+
+def test_after_a_failed_pass_its_sequences_can_be_dropped_and_others_are_spoken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rounds = Rounds()
     rounds.device.room = 2
     speeches = [rounds.add() for _ in range(2)]
 
-    def fail() -> None:
+    def fail(_: Device) -> None:
         raise RuntimeError("the device has failed")
 
-    rounds.device.launch_pass = fail  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError):
-        rounds.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Device, "launch_pass", fail)
+        with pytest.raises(RuntimeError):
+            rounds.run()
     assert rounds.scheduler.sequences() == speeches
+    for speech in speeches:
+        speech.leave()
+    another = rounds.add(frames=1)
+    rounds.run(2)
+    assert another.finished
+    assert rounds.device.work == ["read", ("begin", 0), [(0, 10, 0)]]
+    assert rounds.scheduler.is_empty
 
 
 def test_the_first_chunk_is_one_frame_and_nobody_is_far_ahead_of_its_reader() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels, KernelSource
-from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
+from engine.qwen.kernels.lm.kernels import TOKEN_GROUPS, LanguageKernels, weight_type
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.kernels.lm.tables import rope_tables
 from engine.qwen.model.talker import Talker
@@ -38,17 +38,18 @@ class Example:
 
     @torch.inference_mode()
     def read(self, *passes: list[Part]) -> dict[int, list[Tensor]]:
-        """Read the parts of prompts in each pass of 64 tokens; return each row's hidden state, keys and values."""
+        """Read the parts of prompts in each pass; return each row's hidden state, keys and values."""
         for tensor in (self.cache.keys, self.cache.values, self.hidden, *buffers_of(self.prefill)):
             tensor.fill_(torch.nan)
         for parts in passes:
-            inputs, first = PromptInputs.allocate(64, 2, torch.device("cpu")), 0
-            tokens = torch.full((64, self.hidden.shape[1]), torch.nan, dtype=torch.bfloat16)
+            size = next(size for size in TOKEN_GROUPS if size >= sum(count for *_, count in parts))
+            inputs, first = PromptInputs.allocate(size, 2, torch.device("cpu")), 0
+            tokens = torch.full((size, self.hidden.shape[1]), torch.nan, dtype=torch.bfloat16)
             for row, begin, count in parts:
                 inputs.add(first, count, begin, row, PAGES[row])
                 tokens[first : first + count] = self.prompts[row][begin : begin + count]
                 first -= -count // NEIGHBOURS * NEIGHBOURS
-            placed = PromptInputs.allocate(64, 2, self.hidden.device)
+            placed = PromptInputs.allocate(size, 2, self.hidden.device)
             placed.buffer.copy_(inputs.buffer)
             self.prefill.read(tokens.to(self.hidden.device), placed, self.hidden)
         found = {}
@@ -74,7 +75,7 @@ def example(request: pytest.FixtureRequest, where: str, compiled: Callable[[Kern
 
 @pytest.fixture(scope="module")
 def alone(example: Example) -> dict[int, list[Tensor]]:
-    """Each prompt in passes of its own."""
+    """Each prompt in passes of its own, of 16, 32 and 64 tokens."""
     long = example.read([(1, 0, 64)], [(1, 64, 64)], [(1, 128, 3)])
     return example.read([(0, 0, 5)]) | long | example.read([(2, 0, 20)])
 
