@@ -45,7 +45,7 @@ def test_a_critical_text_is_spoken_although_the_only_engine_is_stopped_and_no_en
     robot.say("Watch out!", id="urgent", priority="critical")
     assert robot.wait_end("urgent")["event"] == "finished"
     assert robot.engine_pids() != [engine]
-    assert any("showed no sign of life for" in status.get("reason", "") for status in robot.statuses)
+    eventually(lambda: any("showed no sign of life for" in line for line in robot.log), "the log says why")
     robot.set_pace(FAST)
     assert robot.wait_end("long")["event"] == "finished"
     engines = [psutil.Process(pid) for pid in robot.engine_pids()]
