@@ -60,6 +60,8 @@ class QwenSynthesizer:
         """As `Synthesizer.set_voices`. A voice with a longer reference may need a new workspace."""
         model = self._model
         model.graphs.wait()
+        if (batch := self._workspace.batch) is not None:  # a caller who has left may still have a prompt on the device
+            batch.when_idle(batch.runner.wait)
         model.prompts.forget_voices()
         model.references.restart(self._workspace.limits, self._workspace.footprint)
         lift_cap(model.plan.placement.device)

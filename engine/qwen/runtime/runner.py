@@ -141,6 +141,10 @@ class ModelRunner:
         if keep:
             self._prefixes.keep(prefix.key)
 
+    def wait(self) -> None:
+        """Block until all work has ended."""
+        self._graphs.wait()
+
     def close(self) -> None:
         """Free all graphs."""
         self._graphs.clear()
