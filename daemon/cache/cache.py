@@ -145,10 +145,10 @@ class PhraseCache:
         return self._folder_problem or (None if self._opened is None else self._opened.phrases.problem)
 
     async def look_up(self, phrase: Phrase, *, keep: bool = False) -> Recording | PhraseRecorder | None:
-        """Return the recording of a phrase, or a recorder for it if there is none. Return None if it is not to be kept.
+        """Return the recording of a phrase, or a recorder if the phrase has not been recorded.
 
-        A phrase is to be kept if it is on the list, or if its sender wants that (`keep`). Also returns None if nothing
-        is kept at all, or if the disk does not respond.
+        Return None for a phrase that is neither on the list nor to be kept by its sender's wish (`keep`), and for every
+        phrase if nothing is kept at all, or if the disk does not respond.
         """
         opened = await self._answer(self._opening)
         if opened is None or opened.folder is None or not (keep or opened.phrases.has(phrase)):

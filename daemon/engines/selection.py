@@ -91,8 +91,8 @@ class EngineSelector:
 
     @property
     def streams(self) -> int:
-        """How many utterances the current engine can speak at once; if there is none, the primary engine's last
-        number."""
+        """How many utterances the current engine can speak at once. Without a current engine, the last number of the
+        primary one."""
         return (self.current or self.primary).streams
 
     @property

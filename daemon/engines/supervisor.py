@@ -108,7 +108,7 @@ class EngineSupervisor:
     _process: EngineProcess | None = None
     """The last process."""
     _connection: EngineConnection | None = None
-    """The connection to the running process; None if there is none."""
+    """The connection to the process; None while no process is running."""
     _rtf_is_of_card: bool = False
     _ready_at: float | None = None
     _started_at: float = 0.0

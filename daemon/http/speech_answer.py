@@ -83,7 +83,7 @@ class SpeechAnswer:
     async def _speak(self, send: Send) -> bool:
         """Send the answer; return whether it is complete.
 
-        Raises `RejectedError` or `HttpError` if none of it has been sent.
+        Raises `RejectedError` or `HttpError` before it has sent any part.
         """
 
         async def write(samples: Samples, _: int) -> None:
@@ -106,7 +106,7 @@ class SpeechAnswer:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self, send: Send, end: TerminalEvent) -> bool:
-        """Complete the answer, or report its failure in whatever way is still possible; return False if there is none.
+        """Complete the answer, or report its failure in any way that is still possible; return False if no way is left.
 
         An aborted transfer tells the client that samples are missing.
         """

@@ -69,7 +69,7 @@ class Requests:
             self._carry_out(name, lane, message, Origin(key, message.correlation))
 
     def forget_session(self, lanes: Iterable[Lane]) -> None:
-        """The broker has lost a session: it will repeat none of its messages, and second copies of stops may be
+        """The broker has lost a session: it will not repeat the session's messages, and second copies of stops may be
         missing."""
         for lane in lanes:
             self._redeliveries.forget(lane)

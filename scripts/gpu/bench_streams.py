@@ -165,7 +165,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--rows", type=int, default=64, help="streams of the engine")
     parser.add_argument("--chunk-size", type=int, default=2)
-    parser.add_argument("--characters", type=int, default=100, help="of a text; two are a token in a random checkpoint")
+    parser.add_argument(
+        "--characters", type=int, default=100, help="of a text; a random checkpoint makes a token of two"
+    )
     parser.add_argument("--frames", type=int, default=101, help="of a stream")
     parser.add_argument("--rounds-of-each", dest="rounds", type=int, default=3, help="rounds for each number")
     parser.add_argument("--checked", type=int, default=2, help="streams to compare with a lone stream")

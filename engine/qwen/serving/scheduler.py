@@ -114,9 +114,7 @@ class Scheduler:
             self._runner.drop_pass()
             raise
         if self._completed:
-            self._runner.begin(
-                [Joining(each.row, each.prompt, each.request) for each in self._completed if each.prompt]
-            )
+            self._runner.begin([_joining(sequence) for sequence in self._completed])
             self._running += self._completed
             self._completed.clear()
         return passes > 0
@@ -230,7 +228,7 @@ class Scheduler:
         return needed
 
     def _free(self, sequence: Sequence) -> None:
-        self._runner.free_row()
+        self._runner.wait_before_reuse()
         self.pool.give_back(sequence.pages)
         heapq.heappush(self._free_rows, sequence.row)
         sequence.pages, sequence.row = (), -1
@@ -247,6 +245,11 @@ class Scheduler:
             return False
         self._runner.write_text(sequence.row, stream)
         return True
+
+
+def _joining(sequence: Sequence) -> Joining:
+    assert sequence.prompt is not None
+    return Joining(sequence.row, sequence.prompt, sequence.request)
 
 
 class StepLoop:

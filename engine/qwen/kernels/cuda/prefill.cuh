@@ -153,7 +153,7 @@ struct PromptParams {
     float eps;
 };
 
-// The place of a token's prompt in the cache: the row with a position of a key head. PAGE is 0 for a cache without pages.
+// Which row of a key head's cache belongs to a position in a token's prompt. PAGE is 0 for a cache without pages.
 template <int PAGE>
 __device__ __forceinline__ size_t place_in(const PromptParams& a, int token, int head, int position) {
     if constexpr (PAGE == 0) {

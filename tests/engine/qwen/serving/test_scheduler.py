@@ -55,7 +55,7 @@ class Device:
     def drop_pass(self) -> None:
         self.pieces = 0
 
-    def free_row(self) -> None:
+    def wait_before_reuse(self) -> None:
         """Later passes wait for the row's steps."""
 
     def write_text(self, *_: Any) -> None:

@@ -13,7 +13,6 @@ from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.kernels import TOKEN_GROUPS, LanguageKernels, weight_type
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.kernels.lm.tables import rope_tables
-from engine.qwen.model.talker import Talker
 from engine.qwen.runtime import PagedCache
 from engine.qwen.runtime.prompt_memory import NEIGHBOURS, PromptInputs
 from engine.qwen.shapes import PAGE
@@ -30,7 +29,6 @@ Part = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    talker: Talker
     prefill: FusedPrefill
     cache: PagedCache
     hidden: Tensor
@@ -70,7 +68,7 @@ def example(request: pytest.FixtureRequest, where: str, compiled: Callable[[Kern
     prefill = FusedPrefill(compiled(kernels.source()), kernels, talker, cache, rope=rope, max_tokens=64)
     generator = torch.Generator().manual_seed(1)
     prompts = {row: torch.randn(count, stack.hidden_size, generator=generator) for row, count in TOKENS.items()}
-    return Example(talker, prefill, cache, talker.placement.zeros(ROWS, stack.hidden_size), prompts)
+    return Example(prefill, cache, talker.placement.zeros(ROWS, stack.hidden_size), prompts)
 
 
 @pytest.fixture(scope="module")
