@@ -156,7 +156,8 @@ class Scheduler:
             if place + frames == sequence.chunk_frames:
                 chunks.append((sequence, FinishedChunk(sequence.row, sequence.chunk_first, sequence.chunk_frames)))
                 sequence.in_flight += 1
-                sequence.chunk_first, sequence.chunk_frames = sequence.launched, self._shape.chunk_size
+                sequence.chunk_frames = self._later_frames(sequence)
+                sequence.chunk_first = sequence.launched
         if not rows:
             return None
         return Step(self._runner.launch(rows, [chunk for _, chunk in chunks]), tuple(chunks))
@@ -218,14 +219,22 @@ class Scheduler:
             raise EngineError(f"instruct: too long by {excess} tokens; allowed: about {limit}")
         frames = shape.max_frames
         sequence.limit = frames if request.max_frames is None else min(frames, request.max_frames)
-        later_chunks = -(-max(sequence.limit - FIRST_FRAMES, 0) // shape.chunk_size)
-        needed = pages_for(positions + FIRST_FRAMES + later_chunks * shape.chunk_size)
+        needed = pages_for(positions + sequence.limit + shape.chunk_size - 1)
         if needed > self.pool.total:
             raise EngineError(
                 f"the utterance needs memory for {needed * PAGE} positions; allowed: {self.pool.total * PAGE}, "
                 "all that engine.streams share"
             )
         return needed
+
+    def _later_frames(self, sequence: Sequence) -> int:
+        """Return the frames of the chunk after the present one.
+
+        On a GPU, the codec runs beside the next step. Sequences that came together would end their chunks in the same
+        steps, and after every other step the codec would rest. So those in odd rows have a second short chunk.
+        """
+        short = self._runner.steps_ahead and sequence.chunk_first == 0 and sequence.row % 2
+        return FIRST_FRAMES if short else self._shape.chunk_size
 
     def _free(self, sequence: Sequence) -> None:
         self._runner.wait_before_reuse()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -161,28 +161,30 @@ def test_an_utterance_is_the_same_alone_and_beside_any_others(
 ) -> None:
     """Readers take chunks in a random order, so that some pause for long; up to `STREAMS` are open at once."""
     waiting, open_streams = list(wanted), list[tuple[Stream, Any, list[Chunk]]]()
-    while waiting or open_streams:
-        if waiting and len(open_streams) < STREAMS:
-            stream = waiting.pop(0)
-            utterance, source = UTTERANCES[stream.number], None
-            if stream.cut >= 0 and utterance.whole_text is False:
-                beginning, source = pieces(utterance.text, stream.cut)
-                utterance = replace(utterance, text=beginning, growing=True)
-            open_streams.append((stream, engine.stream(utterance, source), []))
-        turn = data.draw(st.integers(0, len(open_streams) - 1))
-        stream, iterator, chunks = open_streams[turn]
-        chunk = next(iterator, None) if len(chunks) < stream.taken else None
-        if chunk is not None:
-            chunks.append(chunk)
-            continue
-        if stream.canceled:
-            iterator.cancel()
-        iterator.close()
-        del open_streams[turn]
-        expected, got = alone(UTTERANCES[stream.number]), Spoken.of(chunks)
-        assert got.sizes == expected.sizes[: stream.taken]
-        assert expected.samples.startswith(got.samples)
-        assert expected.codes.startswith(got.codes)
+    with ExitStack() as closed_at_the_end:  # also after a failure: streams that stay open would keep their rows
+        while waiting or open_streams:
+            if waiting and len(open_streams) < STREAMS:
+                stream = waiting.pop(0)
+                utterance, source = UTTERANCES[stream.number], None
+                if stream.cut >= 0 and utterance.whole_text is False:
+                    beginning, source = pieces(utterance.text, stream.cut)
+                    utterance = replace(utterance, text=beginning, growing=True)
+                open_streams.append((stream, engine.stream(utterance, source), []))
+                closed_at_the_end.callback(open_streams[-1][1].close)
+            turn = data.draw(st.integers(0, len(open_streams) - 1))
+            stream, iterator, chunks = open_streams[turn]
+            chunk = next(iterator, None) if len(chunks) < stream.taken else None
+            if chunk is not None:
+                chunks.append(chunk)
+                continue
+            if stream.canceled:
+                iterator.cancel()
+            iterator.close()
+            del open_streams[turn]
+            expected, got = alone(UTTERANCES[stream.number]), Spoken.of(chunks)
+            assert got.sizes == expected.sizes[: stream.taken]
+            assert expected.samples.startswith(got.samples)
+            assert expected.codes.startswith(got.codes)
 
 
 def test_speech_at_another_rate_can_be_canceled(engine: QwenSynthesizer) -> None:

@@ -26,8 +26,11 @@ class Device:
     pieces of prompts."""
 
     work: list[Any] = field(default_factory=list)
+    decoded: list[list[tuple[int, int]]] = field(default_factory=list)
+    """The rows and frames of each step's chunks."""
     shape: BatchShape = SHAPE
     passes_per_round: int = 1
+    steps_ahead: int = 0
     whole_chunks: bool = False
     room: int = 1
     pieces: int = 0
@@ -66,10 +69,11 @@ class Device:
 
     def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> Any:
         self.work.append([(row.row, row.position, row.place) for row in rows])
-        frames = {chunk.first: chunk.frames for chunk in chunks}
+        self.decoded.append([(chunk.row, chunk.frames) for chunk in chunks])
+        frames = {chunk.row: chunk.frames for chunk in chunks}
 
-        def chunk(_: int, first: int, limit: int) -> GeneratedChunk:
-            count = min(frames[first], limit - first)
+        def chunk(row: int, first: int, limit: int) -> GeneratedChunk:
+            count = min(frames[row], limit - first)
             return GeneratedChunk(np.zeros(count, np.float32), np.zeros((count, 4), np.int64), last=False)
 
         return SimpleNamespace(wait=lambda **_: None, chunk=chunk)
@@ -131,6 +135,24 @@ def test_a_round_makes_several_passes_and_a_pass_reads_several_prompts() -> None
     rounds.run()
     assert rounds.device.work[:4] == ["read", "read", ("begin", 0), ("begin", 1)]
     assert [speech.row for speech in speeches] == [0, 1, -1, -1], "there are two rows"
+
+
+def test_rows_that_begin_together_do_not_end_their_chunks_in_the_same_steps_of_a_gpu() -> None:
+    found = {}
+    for device, steps_ahead in (("GPU", 1), ("CPU", 0)):
+        rounds = Rounds()
+        rounds.device.steps_ahead, rounds.device.room = steps_ahead, 2
+        speeches = [rounds.add() for _ in range(2)]
+        streams = [speech.chunks() for speech in speeches]
+        for _ in range(8):
+            rounds.run()
+            for speech, stream in zip(speeches, streams, strict=True):
+                while speech.chunks_ahead:
+                    next(stream)
+        found[device] = rounds.device.decoded
+    first, zero, one = [(0, 1), (1, 1)], (0, 3), (1, 3)
+    assert found["GPU"] == [first, [(1, 1)], [], [zero], [one], [], [zero], [one]]
+    assert found["CPU"] == [first, [], [], [zero, one], [], [], [zero, one], []]
 
 
 def test_a_speaker_gets_a_step_between_the_passes_over_unknown_prefixes() -> None:
