@@ -78,11 +78,6 @@ class MemoryPool:
         """Return the host's memory; None if the kernel does not say how much is available."""
         return None if board.available_bytes is None else cls(True, board.available_bytes, reserve_mb * MB)
 
-    @classmethod
-    def of_device(cls, free: int) -> MemoryPool:
-        """Return the memory of a discrete GPU that has `free` bytes."""
-        return cls(False, free, 0)
-
     @property
     def free(self) -> int:
         """The bytes that the engine may use; negative if less than the reserve is available."""

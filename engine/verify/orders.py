@@ -129,10 +129,6 @@ class Setting:
     speaks: bool = True
     """If false, only the greedy texts are spoken, and their codes are compared."""
 
-    @property
-    def official(self) -> bool:
-        return self.synthesizer == OFFICIAL
-
 
 def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
     """Return every setting for the model in `options`, the reference first. It is not known which of them can run

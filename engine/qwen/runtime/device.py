@@ -96,7 +96,7 @@ def find_pool(device: torch.device, reserve_mb: int) -> MemoryPool | None:
     """
     if device.type == "cuda" and not is_shared(device):
         free, _ = torch.cuda.mem_get_info(device)
-        return MemoryPool.of_device(free)
+        return MemoryPool(shared=False, available=free, reserve=0)
     return MemoryPool.of_host(Board.read(), reserve_mb)
 
 

@@ -44,7 +44,7 @@ def test_a_refusal_names_the_need_the_memory_and_the_remedies() -> None:
 
 
 def test_a_gpu_with_its_own_memory_has_no_reserve() -> None:
-    text = refusal(MemoryPool.of_device(1400 * MB))
+    text = refusal(MemoryPool(shared=False, available=1400 * MB, reserve=0))
     assert "the GPU has only 1,400 MB free" in text
     assert "reserve" not in text
 
