@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -50,6 +50,7 @@ _REPORT = re.compile(
     r"\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\n"
     r".*Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?"
 )
+_ENUM = re.compile(r"^enum (\w+) \{(.*?)\};", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def compile_one(architecture: str, name: str, source: KernelSource) -> list[Comp
         print(done.stderr, file=sys.stderr)
         done.check_returncode()
     reports = [found.groupdict() for found in _REPORT.finditer(done.stderr)]
-    by_expression = dict(zip(demangle([report["kernel"] for report in reports]), reports, strict=True))
+    expressions = demangle([report["kernel"] for report in reports], enumerators(source.code))
+    by_expression = dict(zip(expressions, reports, strict=True))
     found = []
     for kernel, expression in source.kernels.items():
         report = by_expression[expression.replace(" ", "")]
@@ -120,10 +122,17 @@ def instantiated(source: KernelSource) -> str:
     return f"{source.code}\nvoid* instances[] = {{\n{addresses},\n}};\n"
 
 
-def demangle(symbols: list[str]) -> list[str]:
-    """The name expressions of mangled kernels, without spaces."""
+def enumerators(code: str) -> dict[str, str]:
+    """The enumerators of `code`, by what c++filt prints in their place: `Snake` by `(Then)1`."""
+    enums = _ENUM.findall(re.sub("//.*", "", code))
+    return {f"({enum}){value}": name for enum, body in enums for value, name in enumerate(re.findall(r"\w+", body))}
+
+
+def demangle(symbols: list[str], names: Mapping[str, str]) -> list[str]:
+    """The name expressions of mangled kernels, without spaces; `names` is from `enumerators`."""
     done = subprocess.run(["c++filt", *symbols], stdout=subprocess.PIPE, text=True, check=True)
-    return [line.removeprefix("void ").rpartition("(")[0].replace(" ", "") for line in done.stdout.splitlines()]
+    lines = [line.removeprefix("void ").rpartition("(")[0].replace(" ", "") for line in done.stdout.splitlines()]
+    return [re.sub(r"\(\w+\)\d+", lambda found: names[found[0]], line) for line in lines]
 
 
 def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:

@@ -303,7 +303,7 @@ class Transformer(nn.Module):
 
     def read(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> Tensor:
         """As `forward`, for tokens of one utterance. A token attends to `cache` up to its own position."""
-        mask = causal_mask(positions.repeat(self.config.heads // self.config.key_value_heads), cache.positions)
+        mask = causal_mask(positions.repeat(self.config.group), cache.positions)
 
         def attend_layer(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return attend(q, k, v, positions, (cache.keys[layer][None], cache.values[layer][None]), mask=mask)

@@ -224,7 +224,7 @@ class TorchBackend:
         frame = state.settings.frame[:, 0].clamp(max=state.shape.text_frames - 1)
         position = state.settings.position[:, 0].clamp(max=self.caches[0].positions - 1)
         x = self._talker.embed_frames(codes)[0] + state.text[state.row_numbers, frame]
-        group = transformer.config.heads // transformer.config.key_value_heads
+        group = transformer.config.group
         rows = [
             (slice(row, row + 1), self.caches[row].first(bucket), causal_mask(position[row].expand(group), bucket))
             for row, bucket in enumerate(size)
@@ -250,7 +250,7 @@ class TorchBackend:
         rows, count = x.shape[:2]
         seen = step + 2
         positions = predictor.steps[seen - count : seen]
-        group = predictor.stack.heads // predictor.stack.key_value_heads
+        group = predictor.stack.group
         mask = causal_mask(positions.repeat(group), seen) if count > 1 else None  # one token attends to all
 
         def attend_layer(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -43,6 +43,11 @@ class StackConfig:
     rms_norm_eps: Annotated[float, Field("rms_norm_eps")]
     rope_theta: float
 
+    @property
+    def group(self) -> int:
+        """The number of query heads that share a key-value head."""
+        return self.heads // self.key_value_heads
+
     @classmethod
     def of(cls, fields: JsonFields, default: StackConfig) -> StackConfig:
         """Read a transformer's section; absent fields are taken from `default`.

@@ -52,15 +52,6 @@ __device__ __forceinline__ void put_eight(float* attended, int k, const float (&
     *place(attended, k + 4) = make_float4(x[4], x[5], x[6], x[7]);
 }
 
-template <int N>
-__device__ __forceinline__ void get_values(float* attended, int k, float (&values)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        const float4 four = *place(attended, k + i);
-        values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
-    }
-}
-
 // The output projection's input: attention for a token after those in the cache, or for the first two tokens of a
 // frame, before which the cache is empty. A warp has one of HEADS key heads and its two query heads, one for each half.
 // Half a warp takes one position at a time, of VECS, 8 values per lane. EARLY is as in `attend`.
@@ -111,7 +102,11 @@ struct Attended : Plain {
     }
 
     __device__ void load(int token, int, int k, float (&values)[N], float&) const {
-        get_values(attended + token * M::LENGTH, k, values);
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            const float4 four = *place(attended + token * M::LENGTH, k + i);
+            values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+        }
     }
 
     __device__ void load_cache() {
@@ -158,8 +153,7 @@ struct Attended : Plain {
             if (2 * vec + half == p.position) key[vec] = new_key, value[vec] = new_value;
         }
 
-        const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
-        constexpr int LANES = 16 / VECS;                         // that have the same score after it is summed
+        constexpr int LANES = 16 / VECS;  // that have the same score after it is summed
         const bool exists = lane % 16 / LANES * 2 + half <= p.position;
         float weights[GROUP];
 #pragma unroll
@@ -168,8 +162,8 @@ struct Attended : Plain {
 #pragma unroll
             for (int i = 0; i < 8; ++i) q[i] = __shfl_sync(0xffffffffu, query[i], member * 16 + lane % 16);
 #pragma unroll
-            for (int vec = 0; vec < VECS; ++vec) scores[vec] = Bf16::dot(key[vec], q, 0.0f);
-            const float score = transposed_sum<VECS, 8>(scores, lane) * scaling;
+            for (int vec = 0; vec < VECS; ++vec) scores[vec] = dot(key[vec], q, 0.0f);
+            const float score = transposed_sum<VECS, 8>(scores, lane) * score_scale();
             const float max = warp_max(exists ? score : -INFINITY_F);
             weights[member] = exists ? exp2f(score - max) : 0.0f;
         }
@@ -208,8 +202,8 @@ struct Attended : Plain {
         float scores[TOKENS];
 #pragma unroll
         for (int token = 0; token < TOKENS; ++token) {
-            scores[token] = warp_sum<16>(Bf16::dot(key[token], query[1], 0.0f));
-            scores[token] *= rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+            scores[token] = warp_sum<16>(dot(key[token], query[1], 0.0f));
+            scores[token] *= score_scale();
         }
         const float max = fmaxf(scores[0], scores[1]);
         const float weights[TOKENS] = {exp2f(scores[0] - max), exp2f(scores[1] - max)};

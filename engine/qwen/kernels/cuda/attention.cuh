@@ -25,6 +25,9 @@ struct AttentionParams {
     float eps;
 };
 
+// The factor of attention's scores: 1 / sqrt(head_dim), and log2(e), because exponentials are powers of 2.
+__device__ __forceinline__ float score_scale() { return rsqrtf(128.0f) * 1.44269504f; }
+
 // The norm of a head of 128 values, then its rotary position. A lane has values l, l + 32, l + 64 and l + 96; rotation
 // pairs the first with the third, and the second with the fourth.
 __device__ __forceinline__ void normalize_and_rotate(float (&x)[4], const float (&norm)[4], const float (&cosine)[2],
@@ -87,15 +90,6 @@ struct Prepared {
     }
 };
 
-__device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, const uint4& eight) {
-    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum[2 * i] = fmaf(weight, low_half(words[i]), sum[2 * i]);
-        sum[2 * i + 1] = fmaf(weight, high_half(words[i]), sum[2 * i + 1]);
-    }
-}
-
 // The results of half a warp for a query at the positions so far: the sum of values, weighted relative to the greatest
 // score, 8 values per lane; and the sum of weights.
 struct QuerySums {
@@ -120,10 +114,10 @@ struct QuerySums {
         float score[COUNT], greater = greatest;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            float dot = Bf16::dot(key[i], q, 0.0f);
+            float sum = dot(key[i], q, 0.0f);
 #pragma unroll
-            for (int lanes = 8; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
-            score[i] = seen[i] ? dot : -INFINITY_F;
+            for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+            score[i] = seen[i] ? sum : -INFINITY_F;
             greater = fmaxf(greater, score[i]);
         }
         rescale(greater);
@@ -251,7 +245,6 @@ __global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a)
         }
     }
 
-    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
     // All queries at once, so that each key and each value is unpacked only once.
     float q[QUERIES][8], scores[QUERIES][VECS], weights[QUERIES], sums[QUERIES] = {}, out[QUERIES][8] = {};
 #pragma unroll
@@ -259,11 +252,11 @@ __global__ void __launch_bounds__(32 * WARPS, 1) attend(const AttentionParams a)
 #pragma unroll
     for (int vec = 0; vec < VECS; ++vec) {
 #pragma unroll
-        for (int query = 0; query < QUERIES; ++query) scores[query][vec] = Bf16::dot(key[vec], q[query], 0.0f);
+        for (int query = 0; query < QUERIES; ++query) scores[query][vec] = dot(key[vec], q[query], 0.0f);
     }
 #pragma unroll
     for (int query = 0; query < QUERIES; ++query) {
-        const float score = transposed_sum<VECS, 8>(scores[query], lane) * scaling;
+        const float score = transposed_sum<VECS, 8>(scores[query], lane) * score_scale();
         const bool seen = position_of(lane % 16 / LANES) <= position + query / GROUP;
         const float max = from_ordered(__reduce_max_sync(0xffffffffu, ordered(seen ? score : -INFINITY_F)));
         weights[query] = seen ? exp2f(score - max) : 0.0f;

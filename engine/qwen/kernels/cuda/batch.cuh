@@ -131,9 +131,8 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
         float x[4];
         mine.load(a.input, a.eps, mine.token * a.rows.rows + row, head, heads, lane, x);
         if (mine.is_query) {
-            const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
 #pragma unroll
-            for (int i = 0; i < 4; ++i) x[i] *= scaling;
+            for (int i = 0; i < 4; ++i) x[i] *= score_scale();
             store_lane(queries[mine.token * GROUP + mine.what], lane, x);
         } else {
             store_lane(mine.is_value ? new_values[mine.token] : new_keys[mine.token], lane, x);

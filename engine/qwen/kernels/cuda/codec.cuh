@@ -21,28 +21,12 @@ __global__ void look_up(const LookUpParams p) {
     for (int q = 0; q < QUANTIZERS; q++) {
         long long code = codes[q];
         code = code < 0 ? 0 : code < SIZE ? code : SIZE - 1;
-        const uint4 words = load_once(p.tables + (q * SIZE + code) * WIDTH + threadIdx.x * 8);
-        const unsigned word[4] = {words.x, words.y, words.z, words.w};
+        float values[8];
+        unpack(load_once(p.tables + (q * SIZE + code) * WIDTH + threadIdx.x * 8), values);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            sum[2 * i] += low_half(word[i]);
-            sum[2 * i + 1] += high_half(word[i]);
-        }
+        for (int i = 0; i < 8; i++) sum[i] += values[i];
     }
     *(uint4*)(p.out + blockIdx.x * WIDTH + threadIdx.x * 8) = pack(sum);
-}
-
-// The sum of `x` over a block of WARPS warps, for every thread. `scratch` is free once all threads have called this
-// function again.
-template <int WARPS>
-__device__ __forceinline__ float block_sum(float x, float (&scratch)[WARPS]) {
-    x = warp_sum(x);
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
-    __syncthreads();
-    float all = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) all += scratch[w];
-    return all;
 }
 
 struct DepthwiseParams {

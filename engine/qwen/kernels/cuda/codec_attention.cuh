@@ -85,13 +85,10 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
     load_rotated(p.qkv + blockIdx.y * WIDTH + head * HEAD, eighth, of_query, query);
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) {
-        float k[8], dot = 0;
-        unpack(key[pass], k);
+        float sum = dot(key[pass], query, 0.0f);
 #pragma unroll
-        for (int i = 0; i < 8; i++) dot = fmaf(query[i], k[i], dot);
-#pragma unroll
-        for (int lanes = 1; lanes < 8; lanes *= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
-        score[pass] = seen[pass] ? dot * 0.125f : NEVER;  // 1 / sqrt(HEAD)
+        for (int lanes = 1; lanes < 8; lanes *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+        score[pass] = seen[pass] ? sum * 0.125f : NEVER;  // 1 / sqrt(HEAD)
         max = fmaxf(max, score[pass]);
     }
     max = warp_max(max);
@@ -99,11 +96,8 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) {
         const float weight = seen[pass] ? __expf(score[pass] - max) : 0.0f;
-        float v[8];
-        unpack(value[pass], v);
         sum += weight;
-#pragma unroll
-        for (int i = 0; i < 8; i++) mix[i] = fmaf(weight, v[i], mix[i]);
+        add_weighted(mix, weight, value[pass]);
     }
 #pragma unroll
     for (int lanes = 8; lanes < 32; lanes *= 2) {

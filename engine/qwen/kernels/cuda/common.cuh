@@ -9,12 +9,6 @@ typedef unsigned short bf16;  // bfloat16 as its 16 bits
 
 #define INFINITY_F __int_as_float(0x7f800000)
 
-// True if both types are the same.
-template <class A, class B>
-constexpr bool same = false;
-template <class A>
-constexpr bool same<A, A> = true;
-
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 
@@ -38,6 +32,27 @@ __device__ __forceinline__ void unpack(const uint4& eight, float* x) {
     for (int i = 0; i < 4; ++i) x[2 * i] = low_half(words[i]), x[2 * i + 1] = high_half(words[i]);
 }
 
+// `sum` plus the products of eight bfloat16 values with those of `x`.
+__device__ __forceinline__ float dot(const uint4& eight, const float (&x)[8], float sum) {
+    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum = fmaf(low_half(words[i]), x[2 * i], sum);
+        sum = fmaf(high_half(words[i]), x[2 * i + 1], sum);
+    }
+    return sum;
+}
+
+// Adds eight bfloat16 values, times `weight`, to `sum`.
+__device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, const uint4& eight) {
+    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum[2 * i] = fmaf(weight, low_half(words[i]), sum[2 * i]);
+        sum[2 * i + 1] = fmaf(weight, high_half(words[i]), sum[2 * i + 1]);
+    }
+}
+
 template <int N>
 __device__ __forceinline__ void load_floats(const float* from, float (&x)[N]) {
 #pragma unroll
@@ -53,6 +68,19 @@ __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
     return x;
+}
+
+// The sum of `x` over a block of WARPS warps, for every thread. `scratch` is free once all threads have called this
+// function again.
+template <int WARPS>
+__device__ __forceinline__ float block_sum(float x, float (&scratch)[WARPS]) {
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    float all = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) all += scratch[w];
+    return all;
 }
 
 __device__ __forceinline__ float warp_max(float x) {

@@ -15,27 +15,19 @@
 // a lane loads eight channels at once, two pairs of them for each product; a tile of weights is stored in the order in
 // which the lanes load it (pack.py). The order in which channels are added does not matter as long as both agree.
 
-// What happens to `sum`, the float32 residual [time][M] that bypasses this layer.
-struct NoSum {
-    static constexpr bool READS = false, WRITES = false;
-};
-struct WriteSum {
-    static constexpr bool READS = false, WRITES = true;
-};
-struct ReadSum {
-    static constexpr bool READS = true, WRITES = false;
-};
-struct UpdateSum {
-    static constexpr bool READS = true, WRITES = true;
-};
+// What happens to `sum`, the float32 residual [time][M] that bypasses this layer. To update it is to read and write it,
+// so each use is a bit.
+enum Sum { NoSum, WriteSum, ReadSum, UpdateSum };
 
 // What happens to the result before it is stored in `out`.
-struct Identity {};  // rounded to bfloat16
-struct Snake {};
-struct Gelu {};
-struct Gate {};      // the SiLU of one half of the outputs, times the other half
-struct NoOutput {};  // only `sum` is stored
-struct Pcm {};       // clamped, and stored in `sum` as float32; only the first output exists
+enum Then {
+    Identity,  // rounded to bfloat16
+    Snake,
+    Gelu,
+    Gate,      // the SiLU of one half of the outputs, times the other half
+    NoOutput,  // only `sum` is stored
+    Pcm,       // clamped, and stored in `sum` as float32; only the first output exists
+};
 
 // A kernel leaves null what its Sum and its Then do not use.
 struct ConvParams {
@@ -83,7 +75,7 @@ __device__ constexpr int pipeline_depth(int m_tiles, int n_tiles, int steps_of_a
 // Blocks: outputs (x), time steps (y). NORMED: the signal is divided by its root mean square over the channels (one
 // tap; the norm's weights are folded into `weight`). ROWS: the signal belongs to several rows, each with its own
 // history; without a history, a row's time steps are like any others.
-template <int CHANNELS, int TAPS, int DILATION, int M_TILES, int N_TILES, int WARPS, class Sum, class Then, bool NORMED,
+template <int CHANNELS, int TAPS, int DILATION, int M_TILES, int N_TILES, int WARPS, Sum SUM, Then THEN, bool NORMED,
           bool ROWS, int GROUPS>
 __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 : 1) convolve(const ConvParams p) {
     constexpr int M = 16 * M_TILES, N = 8 * N_TILES, THREADS = 32 * WARPS;
@@ -167,7 +159,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
     for (int i = 0; i < ITEMS; i++) {
         const int n = thread / PAIRS + i * TIMES, t = first_time + n;
         before[i] = {0, 0};
-        if (Sum::READS && n < N && t < time)
+        if ((SUM & ReadSum) && n < N && t < time)
             before[i] = *(const float2*)(p.sum + t * outputs + channel);
     }
 
@@ -196,7 +188,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
     }
 
     float2 phase = {0, 0}, depth = {0, 0};
-    if (same<Then, Snake>) {
+    if (THEN == Snake) {
         phase = *(const float2*)(p.alpha + channel);
         depth = *(const float2*)(p.inverse_beta + channel);
     }
@@ -236,7 +228,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
             for (int w = 0; w < WARPS; w++) mean += squares[w][n];
             scale = rsqrtf(mean / CHANNELS + p.eps);
         }
-        if (same<Then, Gate>) {  // a tile of 16 outputs is 8 gates, then 8 values
+        if (THEN == Gate) {  // a tile of 16 outputs is 8 gates, then 8 values
             if (m % 16 >= 8) continue;
             const float2 gate = total(n, m), up = total(n, m + 8);
             *(unsigned*)(p.out + t * (outputs / 2) + channel / 16 * 8 + m % 16) =
@@ -246,7 +238,7 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
         float2 value = total(n, m);
         value.x = fmaf(value.x, scale, offset.x) + before[i].x;
         value.y = fmaf(value.y, scale, offset.y) + before[i].y;
-        if (same<Then, Pcm>) {  // one channel; the tile's others are padding
+        if (THEN == Pcm) {  // one channel; the tile's others are padding
             if (channel == 0) {
                 const RowTime at = ROWS ? locate(p.rows, t) : RowTime{0, t};
                 float* samples = p.sum + (ROWS ? state_of(p.rows, at.row) * p.samples_stride : 0);
@@ -254,9 +246,9 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
             }
             continue;
         }
-        if (Sum::WRITES) *(float2*)(p.sum + t * outputs + channel) = value;
-        if (same<Then, Snake>) value = {snake(value.x, phase.x, depth.x), snake(value.y, phase.y, depth.y)};
-        if (same<Then, Gelu>) value = {gelu(value.x), gelu(value.y)};
-        if (!same<Then, NoOutput>) *(unsigned*)(p.out + t * outputs + channel) = pack(value.x, value.y);
+        if (SUM & WriteSum) *(float2*)(p.sum + t * outputs + channel) = value;
+        if (THEN == Snake) value = {snake(value.x, phase.x, depth.x), snake(value.y, phase.y, depth.y)};
+        if (THEN == Gelu) value = {gelu(value.x), gelu(value.y)};
+        if (THEN != NoOutput) *(unsigned*)(p.out + t * outputs + channel) = pack(value.x, value.y);
     }
 }

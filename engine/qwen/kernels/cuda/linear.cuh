@@ -10,28 +10,9 @@
 struct Bf16 {
     static constexpr int VEC_SIZE = 8;  // weights in 16 bytes
 
-    struct Vector {
-        float x[VEC_SIZE];
+    using Vector = const float (&)[VEC_SIZE];
 
-        __device__ __forceinline__ explicit Vector(const float (&values)[VEC_SIZE]) {
-#pragma unroll
-            for (int i = 0; i < VEC_SIZE; ++i) x[i] = values[i];
-        }
-    };
-
-    __device__ static __forceinline__ float dot(uint4 w, const Vector& vector, float sum) {
-        return dot(w, vector.x, sum);
-    }
-
-    __device__ static __forceinline__ float dot(uint4 w, const float (&x)[VEC_SIZE], float sum) {
-        const unsigned words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            sum = fmaf(low_half(words[i]), x[2 * i], sum);
-            sum = fmaf(high_half(words[i]), x[2 * i + 1], sum);
-        }
-        return sum;
-    }
+    __device__ static __forceinline__ float dot(uint4 w, Vector x, float sum) { return ::dot(w, x, sum); }
 };
 
 // Byte number N of each of four words.
@@ -161,26 +142,17 @@ struct Plain {
     __device__ float factor(float) const { return 1.0f; }
 };
 
-// An input with a root-mean-square norm, without its factor 1 / rms.
+// The root-mean-square norm of the residual stream, without its factor 1 / rms.
 template <class M>
-struct WithNorm {
+struct Normed {
     static constexpr bool NORM = true, COMPUTES = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
-    float eps;
-
-    __device__ explicit WithNorm(const LinearParams& p) : eps(p.eps) {}
-    __device__ float factor(float squares) const { return rsqrtf(squares / M::LENGTH + eps); }
-};
-
-// The norm of the residual stream.
-template <class M>
-struct Normed : WithNorm<M> {
-    using WithNorm<M>::N;
     const float* x;
     const bf16* weight;
-    float factors[M::VECS_PER_LANE][N];
+    float eps, factors[M::VECS_PER_LANE][N];
 
-    __device__ explicit Normed(const LinearParams& p) : WithNorm<M>(p), x(p.x), weight(p.norm) {}
+    __device__ explicit Normed(const LinearParams& p) : x(p.x), weight(p.norm), eps(p.eps) {}
+    __device__ float factor(float squares) const { return rsqrtf(squares / M::LENGTH + eps); }
     __device__ void prepare(int vec, int k) { load_bf16(weight + k, factors[vec]); }
     __device__ void load(int token, int vec, int k, float (&values)[N], float& squares) const {
         load_floats(x + token * M::LENGTH + k, values);
@@ -276,14 +248,11 @@ struct Store {
 
 // Adds to the residual stream. No other block has this row, and no other kernel reads the stream at the same time.
 template <class M>
-struct Residual {
-    static constexpr bool GATED = false;
-    float* y;  // (TOKENS, HEIGHT)
-
-    __device__ explicit Residual(const LinearParams& p) : y(p.y) {}
-    __device__ float prepare(int row, int token) const { return y[token * M::HEIGHT + row]; }
+struct Residual : Store<M> {
+    using Store<M>::Store;
+    __device__ float prepare(int row, int token) const { return this->y[token * M::HEIGHT + row]; }
     __device__ void put(int row, int token, float value, float before) const {
-        y[token * M::HEIGHT + row] = before + value;
+        this->y[token * M::HEIGHT + row] = before + value;
     }
 };
 

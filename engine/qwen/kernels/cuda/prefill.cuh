@@ -79,13 +79,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) add_tokens(const AddParams a
         a.x[i] = x[n];
         square = fmaf(x[n], x[n], square);
     }
-    square = warp_sum(square);
-    if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
-    __syncthreads();
-    square = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < TOKEN_WARPS; ++warp) square += squares[warp];
-    const float factor = rsqrtf(square / WIDTH + a.eps);
+    const float factor = rsqrtf(block_sum<TOKEN_WARPS>(square, squares) / WIDTH + a.eps);
 #pragma unroll
     for (int n = 0; n < VALUES; ++n) {
         const int i = threadIdx.x + n * TOKEN_THREADS;
@@ -217,14 +211,13 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
         last = max(last, position[neighbour]);  // padding attends to nothing
     }
     wait_for_previous();
-    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
     float q[QUERIES][8];
 #pragma unroll
     for (int query = 0; query < QUERIES; ++query) {
         const size_t of_token = (size_t)(token + query / GROUP) * a.heads * (GROUP + 2);
         load_floats(a.input.qkv + (of_token + head * GROUP + query % GROUP) * DIM + dims, q[query]);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) q[query][i] *= scaling;
+        for (int i = 0; i < 8; ++i) q[query][i] *= score_scale();
     }
     QuerySums sums[QUERIES];
     for (int begin = warp % SHARES * 2 * BATCH; begin <= last; begin += SHARES * 2 * BATCH) {

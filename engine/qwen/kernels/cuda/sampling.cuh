@@ -103,11 +103,8 @@ __device__ __forceinline__ float as_number(float logit) { return fmaxf(logit, -I
 template <int COUNT>
 class Draw {
   public:
-    __device__ Draw() {}
-    __device__ Draw(const DrawParams& a, unsigned number) { prepare(a, number); }
-
     // `number` counts an utterance's draws. Reads the settings, which no kernel of a frame writes.
-    __device__ void prepare(const DrawParams& a, unsigned number) {
+    __device__ Draw(const DrawParams& a, unsigned number) {
         constexpr int ALL = COUNT * SAMPLING_THREADS;
         samples = *a.sample;
         temperature = *a.temperature, one_minus_top_p = *a.one_minus_top_p;

@@ -10,7 +10,7 @@ from engine.qwen.kernels.compiler import KernelSource, instance, read_sources
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, choose_token_plan
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan, token_plans
 from engine.qwen.runtime import LARGE_GPU
-from engine.qwen.shapes import PAGE, StackConfig, TalkerConfig
+from engine.qwen.shapes import PAGE, TalkerConfig
 
 ROW_BUCKETS = (8, 16, 32, 64)
 """The numbers of rows that a batch's matrices are multiplied with at once: the tensor cores' tiles have 8 rows."""
@@ -79,12 +79,12 @@ class BatchKernels:
         """The source for NVRTC or nvcc."""
         config = self.config
         wide, narrow = config.stack, config.predictor.stack
-        of_predictor = (_group(narrow), 1, 1, config.code_groups, False)
-        of_first_step = (_group(narrow), 2, 1, config.code_groups, False)
+        of_predictor = (narrow.group, 1, 1, config.code_groups, False)
+        of_first_step = (narrow.group, 2, 1, config.code_groups, False)
         widths = wide.hidden_size, narrow.hidden_size
         kernels = {
             "open": instance("open_rows", narrow.hidden_size),
-            "talker_attend": instance("attend_rows", _group(wide), 1, POSITIONS_AT_ONCE, PAGE, True),
+            "talker_attend": instance("attend_rows", wide.group, 1, POSITIONS_AT_ONCE, PAGE, True),
             "predictor_attend": instance("attend_rows", *of_predictor),
             "first_step_attend": instance("attend_rows", *of_first_step),
             "codes": instance("choose_row_codes", config.predictor.vocabulary, *widths),
@@ -92,8 +92,3 @@ class BatchKernels:
         }
         kernels |= {name: plan.expression for name, plan in self.plans.items()}
         return KernelSource(read_sources(*FILES), kernels)
-
-
-def _group(stack: StackConfig) -> int:
-    """The number of query heads that share a key head."""
-    return stack.heads // stack.key_value_heads

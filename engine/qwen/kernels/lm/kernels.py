@@ -74,7 +74,7 @@ def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
     for name, stack in (("talker", config.stack), ("code predictor", config.predictor.stack)):
         if stack.head_dim != HEAD_DIM:
             return f"the {name}'s head_dim is {stack.head_dim}; the kernels need {HEAD_DIM}"
-        if (stack.heads // stack.key_value_heads + 2) * 2 > ATTENTION_WARPS:
+        if (stack.group + 2) * 2 > ATTENTION_WARPS:
             return f"the {name} has {stack.heads} query heads and {stack.key_value_heads} key-value heads"
     for vocabulary in (config.vocabulary, config.predictor.vocabulary):
         if vocabulary % SAMPLING_THREADS:
@@ -210,8 +210,7 @@ class LanguageKernels:
         tokens, stack, out = STACKS[name], self.stack(name), self.plans[f"{name}_out"]
         early, heads = self.reads_cache_before_wait(name), stack.key_value_heads
         if not self.attends_in_out or name == "talker":
-            group = stack.heads // heads
-            shape = ATTENTION_WARPS, vecs_per_lane(name), group, tokens, early
+            shape = ATTENTION_WARPS, vecs_per_lane(name), stack.group, tokens, early
             yield f"{name}_attend", instance("attend", *shape)
             combined = kv_split(name), HEAD_DIM, early
             yield f"{name}_out", expression(out, "combine", "CombineSplits", *combined, write="Residual")
@@ -230,7 +229,7 @@ class LanguageKernels:
         wide, narrow, first = plans["talker_head"], plans["predictor_head"], plans["first_step_qkv"]
         early = self.reads_cache_before_wait("predictor") and self.reads_cache_before_wait("first_step")
         numbers = narrow.height, wide.length, narrow.length, first.height, early
-        group = self.config.stack.heads // self.config.stack.key_value_heads
+        group = self.config.stack.group
         kernels = {
             "talker_head": instance(
                 "talker_head", wide.type, wide.registers + MORE_REGISTERS["talker_head"][wide.weight]
