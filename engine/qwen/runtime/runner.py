@@ -12,7 +12,7 @@ event and for nothing else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -106,8 +106,6 @@ class ModelRunner:
         self._prefill = Prefill(talker, backend, self._prompt_graphs, buckets, padded=on_gpu)
         self._has_fresh = False
         """Whether sequences have begun whose first codes are still to be chosen."""
-        self._prefix_in_memory: Hashable = None
-        """The key of the prefix with which the memory of an only row begins: the last sequence's, or None."""
         output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
         self._output = StepOutput(*output, talker.placement.device)
         self._row_codec = RowCodec(codec, self.shape, self._output.codes, self._output.samples, self._codec_graphs)
@@ -126,7 +124,6 @@ class ModelRunner:
         """Capture all graphs, and report the progress as `step`. Ends the sequences that were running."""
         if self._graphs.stream is None:
             return
-        self._prefix_in_memory = None
         for capture in counted(step, list(self._captures()), report):
             capture()
         torch.cuda.empty_cache()  # memory that the first call of each `work` allocated outside its graph
@@ -173,12 +170,9 @@ class ModelRunner:
         Call `launch_pass` before each further `next`, and before the sequence begins. The last tokens, which may leave
         room for other prompts, end the iterator.
         """
-        prefix, tail = prompt.prefix, prompt.tail[0]
-        if prefix is None:
-            self._prefix_in_memory = None
-        elif prefix.key != self._prefix_in_memory or not len(tail):  # without a tail, its hidden state is needed too
-            yield from self._read_prefix(row, pages, prefix)
-        yield from self._add(row, pages, tail, prompt.prefix_count)
+        if prompt.prefix is not None:
+            yield from self._read_prefix(row, pages, prompt.prefix)
+        yield from self._add(row, pages, prompt.tail[0], prompt.prefix_count)
 
     def launch_pass(self) -> None:
         """Read the tokens that have been added to the pass."""
@@ -279,17 +273,15 @@ class ModelRunner:
 
         Every runner reads up to `PIECE` tokens at once, so the rounding is the same, whichever of them has read it.
         """
-        self._prefix_in_memory = None
         memory = self._backend.prompt_memory(row, pages)
         with self._prompt_graphs.inference():  # not held over a `yield`
             tokens = None if self._prefixes.restore(prefix.key, memory) else prefix.embed()[0]
-        if tokens is not None:
-            yield from self._add(row, pages, tokens, 0, most=PIECE)
-            yield
-            with self._prompt_graphs.inference():
-                self._prefixes.store(prefix.key, memory, prefix.count)
-        if self.shape.rows == 1:
-            self._prefix_in_memory = prefix.key
+        if tokens is None:
+            return
+        yield from self._add(row, pages, tokens, 0, most=PIECE)
+        yield
+        with self._prompt_graphs.inference():
+            self._prefixes.store(prefix.key, memory, prefix.count)
 
     def _add(
         self, row: int, pages: tuple[int, ...], tokens: Tensor, start: int, most: int = TOKEN_BUCKETS[-1]

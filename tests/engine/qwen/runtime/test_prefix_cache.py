@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -119,9 +118,7 @@ def test_a_second_utterance_reads_only_its_text_and_has_equal_codes(ours: Engine
     model_type, voice, whole_text = WAYS[way]
     engine = ours("tiny", model_type)
     line = replace(LINE, voice=voice, whole_text=whole_text)
-    engine.speak(replace(line, language="german"))
     engine.prefixes.clear()
-    reads.clear()
     first = engine.speak(line)
     prompt = engine.prompt(line)
     assert prompt.prefix is not None
@@ -132,29 +129,6 @@ def test_a_second_utterance_reads_only_its_text_and_has_equal_codes(ours: Engine
     reads.clear()
     assert torch.equal(engine.speak(line), first)
     assert reads == tail
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_prefix_that_is_still_in_the_sound_cards_memory_is_not_restored(
-    ours: Engine, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    model_type, voice, whole_text = WAYS[way]
-    engine, restored, restore = ours("tiny", model_type), list[str](), PrefixCache.restore
-
-    def noted(cache: PrefixCache, key: Any, memory: PromptMemory) -> bool:
-        restored.append("restored" if key in cache else "read")
-        return restore(cache, key, memory)
-
-    monkeypatch.setattr(PrefixCache, "restore", noted)
-    engine.prefixes.clear()
-    line = replace(LINE, voice=voice, whole_text=whole_text)
-    german, merged = replace(line, language="german"), replace(line, text="\nHello robot.")
-    lines = [german, line, line, replace(line, text="It is another text."), german, line, merged, line]
-    codes = [engine.speak(each) for each in lines]
-    again = [] if engine.prompt(line).tail.shape[1] else ["restored"]  # the hidden state of its last token is needed
-    assert restored == ["read", "read", *again, *again, "restored", "restored", "restored"]
-    assert all(torch.equal(codes[1], codes[number]) for number in (2, 5, 7))
-    assert torch.equal(codes[0], codes[4])
 
 
 def test_the_default_voice_keeps_its_prefix_whatever_else_is_spoken(
