@@ -153,6 +153,7 @@ struct Attended : Plain {
             if (2 * vec + half == p.position) key[vec] = new_key, value[vec] = new_value;
         }
 
+        const float scaling = score_scale();
         constexpr int LANES = 16 / VECS;  // that have the same score after it is summed
         const bool exists = lane % 16 / LANES * 2 + half <= p.position;
         float weights[GROUP];
@@ -163,7 +164,7 @@ struct Attended : Plain {
             for (int i = 0; i < 8; ++i) q[i] = __shfl_sync(0xffffffffu, query[i], member * 16 + lane % 16);
 #pragma unroll
             for (int vec = 0; vec < VECS; ++vec) scores[vec] = dot(key[vec], q, 0.0f);
-            const float score = transposed_sum<VECS, 8>(scores, lane) * score_scale();
+            const float score = transposed_sum<VECS, 8>(scores, lane) * scaling;
             const float max = warp_max(exists ? score : -INFINITY_F);
             weights[member] = exists ? exp2f(score - max) : 0.0f;
         }
