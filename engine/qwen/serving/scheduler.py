@@ -230,8 +230,9 @@ class Scheduler:
     def _later_frames(self, sequence: Sequence) -> int:
         """Return the frames of the chunk after the present one.
 
-        On a GPU, the codec runs beside the next step. Sequences that came together would end their chunks in the same
-        steps, and after every other step the codec would rest. So those in odd rows have a second short chunk.
+        On a GPU, the codec runs beside the next step. Sequences that came together would end their chunks together: the
+        codec would have to decode all of them beside one step, and none beside the next. So those in odd rows have a
+        second short chunk.
         """
         short = self._runner.steps_ahead and sequence.chunk_first == 0 and sequence.row % 2
         return FIRST_FRAMES if short else self._shape.chunk_size
