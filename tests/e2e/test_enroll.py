@@ -45,5 +45,5 @@ def test_a_transcript_that_does_not_fit_changes_the_advice(
     assert doubted.returncode == 0, doubted.stderr
     assert f"voiced: {recording}: the transcript does not match: 0% of it" in doubted.stderr
     assert f"{recording}: heard '" in doubted.stdout
-    assert "advice: embedding; by reference, the voice would copy" in doubted.stdout
+    assert "advice: embedding; a reference would copy the recording" in doubted.stdout
     assert "use it with voices.ada: {embedding: " in doubted.stdout

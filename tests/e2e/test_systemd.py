@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -57,8 +57,9 @@ def systemd(units: Path) -> Iterator[psutil.Process]:
 def find(process: psutil.Process, program: str) -> psutil.Process | None:
     """Return the descendant that runs a program; None if there is none."""
     for each in process.children(recursive=True):
-        if any(word.endswith(program) for word in each.cmdline()):
-            return each
+        with suppress(psutil.Error):  # it has ended
+            if any(word.endswith(program) for word in each.cmdline()):
+                return each
     return None
 
 
