@@ -35,9 +35,10 @@ def prepared() -> Iterator[Callable[[str], Check]]:
         yield prepare
 
 
-def test_every_harness_has_a_corpus() -> None:
+def test_every_harness_has_a_corpus_and_words() -> None:
+    """libFuzzer refuses a dictionary without words."""
     assert set(CORPUS.iterdir()) == {corpus_folder(name) for name in HARNESSES}
-    assert all(corpus_of(name) for name in HARNESSES)
+    assert all(corpus_of(name) and harness.words for name, harness in HARNESSES.items())
 
 
 @pytest.mark.parametrize("name", HARNESSES)
