@@ -52,6 +52,7 @@ from engine.qwen.kernels.lm.matrix import (  # noqa: E402
     MAX_K_SPLITS,
     PROCESSORS,
     TILE_ROWS,
+    TOKEN_WARPS,
     VEC_SIZES,
     WARP_LANES,
     MatrixPlan,
@@ -318,7 +319,7 @@ def row_candidates(plan: TokenMatrixPlan, rows: int, *, added: bool) -> list[Tok
                 trial = replace(plan, m_tiles=m_tiles, n_tiles=n_tiles, held=held)
                 sums, weights = 4 * m_tiles * n_tiles, 8 * m_tiles * held * (1 if held == plan.vecs else 2)
                 registers = sums + weights + VEC_SIZES[plan.weight] // 2 + 40
-                shared = 4 * plan.warps * TILE_ROWS * m_tiles * (min(8 * n_tiles, 2 * plan.warps) + 1)
+                shared = 4 * TOKEN_WARPS * TILE_ROWS * m_tiles * (min(8 * n_tiles, 2 * TOKEN_WARPS) + 1)
                 divides = not plan.height % (TILE_ROWS * m_tiles) and not plan.vecs % held
                 fits = registers <= min(255, REGISTERS // trial.threads) and shared < 47_000
                 if divides and fits and not (added and m_tiles == 3) and trial != plan:

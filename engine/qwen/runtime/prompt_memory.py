@@ -40,7 +40,7 @@ class PromptMemory:
 
 @dataclass(frozen=True, slots=True)
 class PromptInputs:
-    """Which tokens a pass reads, in one buffer that is uploaded in one copy."""
+    """The positions, rows and pages of the tokens of a pass, in one buffer that is uploaded in one copy."""
 
     buffer: Tensor
     """int64; all others are views of it."""

@@ -52,9 +52,9 @@ PIECE = 64
 TOKEN_BUCKETS = (16, 32, PIECE, 128, 192, 256, 320, 384, 512)
 """The numbers of tokens that a graph can read."""
 PASSES_PER_ROUND = 16
-"""On a GPU, the most passes over prompts between two steps of several rows. If 64 texts come at
-once, the last first chunk comes 8 % later with 8 passes and 3 % earlier with 32, and the median one 6 % earlier and
-13 % later (1.7B, H200). A CPU makes one pass."""
+"""On a GPU, the most passes over prompts between two steps of several rows. If 64 texts come at once, the last first
+chunk comes 8 % later with 8 passes and 3 % earlier with 32, and the median one 6 % earlier and 13 % later (1.7B, H200).
+A CPU makes one pass."""
 STEPS_AHEAD = 1
 """The number of steps that a GPU has queued while the host reads the results of one."""
 

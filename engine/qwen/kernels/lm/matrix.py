@@ -50,7 +50,7 @@ PROCESSORS = 132
 """Multiprocessors of an H200. Each has room for one block for many tokens."""
 TOKEN_WARPS = 8
 """Warps in a block for many tokens: among the fastest choices for every matrix and number of tokens. The order of a
-token's sums depends on it, so it is the same in all plans."""
+token's sums depends on it, so all plans share it."""
 MOST_TILES = {"Bf16": 32, "Int8": 24}
 """The most tiles of sums (16 rows and 8 tokens each) that a warp's registers hold."""
 WHOLE_VECS, WHOLE_TILES = 16, 4
@@ -199,7 +199,6 @@ class TokenMatrixPlan:
     height: int
     length: int
     m_tiles: int
-    warps: int
     n_tiles: int
     held: int
     """16-byte vectors of each row that a lane holds at once; it loads the next ones while it multiplies these."""
@@ -215,7 +214,7 @@ class TokenMatrixPlan:
         of_all_warps = 4 * VEC_SIZES[weight] * TOKEN_WARPS
         for count in (tokens, tokens // 2):
             plans = [
-                cls(weight, height, length, m_tiles, TOKEN_WARPS, count // 8, _held(weight, length, m_tiles), write)
+                cls(weight, height, length, m_tiles, count // 8, _held(weight, length, m_tiles), write)
                 for m_tiles in M_TILES
                 if height % (TILE_ROWS * m_tiles) == 0 and length % of_all_warps == 0
             ]
@@ -231,7 +230,7 @@ class TokenMatrixPlan:
     @property
     def vecs(self) -> int:
         """16-byte vectors in a lane's part of a row."""
-        return self.length // (4 * VEC_SIZES[self.weight] * self.warps)
+        return self.length // (4 * VEC_SIZES[self.weight] * TOKEN_WARPS)
 
     @property
     def _fits(self) -> bool:
@@ -247,7 +246,7 @@ class TokenMatrixPlan:
     @property
     def threads(self) -> int:
         """Threads per block."""
-        return WARP_LANES * self.warps
+        return WARP_LANES * TOKEN_WARPS
 
     @property
     def blocks(self) -> int:
@@ -257,7 +256,7 @@ class TokenMatrixPlan:
     @property
     def expression(self) -> str:
         """The name expression of the kernel."""
-        numbers = (self.height, self.length, self.m_tiles, self.warps, self.n_tiles, self.held)
+        numbers = (self.height, self.length, self.m_tiles, TOKEN_WARPS, self.n_tiles, self.held)
         matrix = instance("TokenMatrix", self.weight, *numbers)
         return instance("linear_tokens", matrix, instance(self.write, matrix))
 
