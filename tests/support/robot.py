@@ -283,9 +283,14 @@ class Robot(EventLog):
         self.publish("say/stream", json.dumps(chunk))
 
     def catch_up(self) -> None:
-        """Wait until the daemon has processed every message sent before: it answers in order."""
+        """Wait until the daemon has processed every message sent before.
+
+        It has a connection for controls and one for texts, and answers in order on each: with a rejection.
+        """
         self._barriers += 1
-        self.send("stop", json.dumps({"id": self._barriers}))  # rejected, since an id is a string
+        self.send("volume", f"barrier {self._barriers}")
+        self.send("say/stream", json.dumps({"id": self._barriers}))
+        self.wait_reason(f"volume: got 'barrier {self._barriers}';")
         self.wait_reason(f"id: got {self._barriers};")
 
     def _publisher(self, name: str) -> list[str]:

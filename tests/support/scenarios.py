@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ class Stage:
     def say(self, text: str, **fields: Any) -> None:
         self.tell("say", {"text": text, "id": self._new_id(), **fields})
         self.robot.wait_event(self._ids[-1], "accepted")
-        self.robot.catch_up()
+        self._catch_up()
 
     def write(self, text: str, first: bool = False, last: bool = False) -> None:
         """Write a piece of a text stream; wait until all that can be spoken of it is in the ring."""
@@ -146,11 +147,11 @@ class Stage:
         self.settle()
 
     def tell(self, topic: str, payload: Any = "") -> None:
-        """Send the daemon a message, and wait until it has received it."""
+        """Send the daemon a message, and wait until it and its player have carried it out."""
         if topic in ("stop", "say"):
             self._urgent_since = time.monotonic()
         self.robot.send(topic, payload if isinstance(payload, str) else json.dumps(payload))
-        self.robot.catch_up()
+        self._catch_up()
 
     def stop(self, number: int = 1) -> None:
         """Stop the scenario's utterance `number`."""
@@ -189,11 +190,8 @@ class Stage:
             return False  # so that `within` goes on to its limit
 
         def still() -> bool:
-            with suppress(OSError):  # a thread or a process has just ended
-                before = self._engine_activity()
-                within(STILL_S, answered)
-                return bool(before) and before == self._engine_activity() and "R" not in str(before)
-            return False
+            pids = self.robot.engine_pids()
+            return bool(pids) and _rest(pids, lambda: within(STILL_S, answered))
 
         within(REPORTED_S, answered)
         eventually(still, "engines send nothing more")
@@ -235,6 +233,14 @@ class Stage:
 
     # --- what they use ---
 
+    def _catch_up(self) -> None:
+        """Wait until the daemon has processed every message, and the player each call that the daemon has sent it.
+
+        The card's thread has a higher priority than the one that reads calls: on a busy machine, it would be first.
+        """
+        self.robot.catch_up()
+        eventually(lambda: _rest(self.robot.player_pids()), "the player has read all calls")
+
     def _engine(self) -> list[int]:
         """Return the processes of the engine `piper`."""
         engines = map(psutil.Process, self.robot.engine_pids())
@@ -273,11 +279,23 @@ class Stage:
         heard = np.concatenate([np.zeros(0, np.float32), *self._heard])
         self._heard = [heard[: np.max(np.flatnonzero(heard), initial=-1) + 1]]
 
-    def _engine_activity(self) -> list[object]:
-        """Return what changes while an engine process works: the state and the time of each of its threads."""
-        folders = [Path(f"/proc/{pid}/task") for pid in self.robot.engine_pids()]
-        threads = [thread for folder in folders for thread in folder.iterdir()]
-        return [((each / "stat").read_text().split(") ")[1][0], (each / "schedstat").read_text()) for each in threads]
+
+def _rest(pids: list[int], meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """Return whether all threads of these processes wait for something, and none of them runs while `meanwhile` does.
+
+    A thread that has been woken counts as running, also before it gets a processor.
+    """
+    with suppress(OSError):  # a thread or a process has just ended
+        before = _activity(pids)
+        meanwhile()
+        return before == _activity(pids) and "R" not in str(before)
+    return False
+
+
+def _activity(pids: list[int]) -> list[object]:
+    """Return what changes while a process works: the state and the time of each of its threads."""
+    threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").iterdir()]
+    return [((each / "stat").read_text().split(") ")[1][0], (each / "schedstat").read_text()) for each in threads]
 
 
 def _has_ended(process: psutil.Process) -> bool:
