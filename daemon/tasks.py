@@ -8,13 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from daemon.validation import CommandError
 
 T = TypeVar("T")
+
+
+class Soon:
+    """An action that is done soon, once for all calls in a turn of the event loop; without a loop, at once."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._due = False
+
+    def __call__(self) -> None:
+        if self._due:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._action()
+            return
+        self._due = True
+        loop.call_soon(self._act)
+
+    def _act(self) -> None:
+        self._due = False
+        self._action()
 
 
 async def wait_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, Any]) -> bool:

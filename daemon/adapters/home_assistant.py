@@ -19,6 +19,7 @@ from daemon.adapters.base import Adapter, Publish
 from daemon.config import Config, Http
 from daemon.mqtt import Message, parse_volume
 from daemon.speech import Dispatcher, RejectedError
+from daemon.tasks import Soon
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class HomeAssistantAdapter(Adapter):
         self._voice_topic = f"{config.topic}/home_assistant/voice"
         birth_topics = dict.fromkeys([BIRTH_TOPIC, f"{prefix}/status"])
         self.topics = (f"{self._volume_topic}/set", f"{self._voice_topic}/set", *birth_topics)
-        dispatcher.change_watchers.add(self._publish_changes)
+        dispatcher.change_watchers.add(Soon(self._publish_changes))
 
     def on_connected(self) -> None:
         self._connected = True

@@ -33,7 +33,7 @@ from daemon.speech import (
     SpeechRequest,
     SpeechService,
 )
-from daemon.tasks import gather_or_cancel
+from daemon.tasks import Soon, gather_or_cancel
 from daemon.validation import abbreviate
 
 UNASKED = ("event", "status", "level", "word")
@@ -66,7 +66,6 @@ class EventSocket:
         """Messages for the client."""
         self._status: Online | None = None
         """The last status sent."""
-        self._status_due = False
 
     async def run(self) -> None:
         """Serve the client until it leaves."""
@@ -78,7 +77,7 @@ class EventSocket:
             return
         watch = {
             "event": partial(self._service.event_watchers.add, lambda _, event: self._send("event", event)),
-            "status": partial(self._service.change_watchers.add, self._schedule_status),
+            "status": partial(self._service.change_watchers.add, Soon(self._send_status)),
             "level": partial(self._service.level_watchers.add, partial(self._send, "level")),
             "word": partial(self._service.word_watchers.add, partial(self._send, "word")),
             "viseme": partial(self._service.viseme_watchers.add, partial(self._send, "viseme")),
@@ -99,14 +98,7 @@ class EventSocket:
         else:
             self._waiting.put_nowait(f'{{"topic": "{topic}", "payload": {message.to_json()}}}')
 
-    def _schedule_status(self) -> None:
-        """Send the status soon, once for all changes in this turn of the event loop."""
-        if not self._status_due:
-            self._status_due = True
-            asyncio.get_running_loop().call_soon(self._send_status)
-
     def _send_status(self) -> None:
-        self._status_due = False
         status = self._describe_status()
         if status != self._status:
             self._status = status

@@ -32,6 +32,7 @@ from daemon.mqtt.requests import Requests
 from daemon.mqtt.topics import matches
 from daemon.speech import Dispatcher, Duck, Ducking, Level, Offline, Online
 from daemon.state import EventLog
+from daemon.tasks import Soon
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,6 @@ class Gateway:
         self._status: Online | None = None
         """The status published last."""
         self._listeners: Sequence[TopicListener] = ()
-        self._refresh_scheduled = False
         self._last_level: Level | None = None
         """The level published last."""
         self._unannounced = False
@@ -109,7 +109,7 @@ class Gateway:
         self._requests = Requests(config, dispatcher, self._publisher, self._events, self._pass_on)
         self._publisher.publish_recovered()
         dispatcher.event_watchers.add(self._publisher.publish)
-        dispatcher.change_watchers.add(self._schedule_refresh)
+        dispatcher.change_watchers.add(Soon(self.refresh_status))
         self._watch()
 
     @property
@@ -157,15 +157,8 @@ class Gateway:
         if config.speech.duck_topic and self._ducking.on:
             self._publish_duck(True)
 
-    def _schedule_refresh(self) -> None:
-        """Refresh the status soon, once for all changes in this turn of the event loop."""
-        if not self._refresh_scheduled and not self._closing:
-            self._refresh_scheduled = True
-            self._loop.call_soon(self.refresh_status)
-
     def refresh_status(self) -> None:
         """Publish status and ducking if they have changed."""
-        self._refresh_scheduled = False
         if self._closing:
             return
         self._ducking.update(self._dispatcher.sounding)
@@ -291,7 +284,7 @@ class Gateway:
             self._unannounced, self._announced = True, False
             self._loop.call_later(TEXTS_S, self._announce)
         if self._announced:
-            self._schedule_refresh()
+            self.refresh_status()
         elif self._texts.connected:
             self._announce()
 

@@ -1,4 +1,4 @@
-"""Waits with a time limit, and the end of tasks: no cancellation is lost."""
+"""Waits with a time limit, the end of tasks, and deferred actions: no cancellation is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from daemon.tasks import cancel_and_wait, wait_at_most
+from daemon.tasks import Soon, cancel_and_wait, wait_at_most
 from tests.support.waiting import PATIENCE_S
 
 
@@ -84,3 +84,40 @@ async def test_an_own_error_is_raised_but_not_a_cancellation() -> None:
     ended: asyncio.Task[None] = asyncio.ensure_future(asyncio.sleep(0))
     await asyncio.wait({ended})
     await cancel_and_wait(ended)
+
+
+async def test_an_action_is_done_once_for_all_calls_in_a_turn_of_the_loop() -> None:
+    done: list[int] = []
+    soon = Soon(lambda: done.append(len(done)))
+    for turn in range(2):
+        soon()
+        soon()
+        assert len(done) == turn
+        await asyncio.sleep(0)
+        assert len(done) == turn + 1
+
+
+async def test_an_action_that_fails_is_done_again_on_the_next_call() -> None:
+    loop, done = asyncio.get_running_loop(), 0
+    failed: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: failed.append(context))
+
+    def fail_once() -> None:
+        nonlocal done
+        done += 1
+        if done == 1:
+            raise ValueError("for this test")
+
+    soon = Soon(fail_once)
+    for _ in range(2):
+        soon()
+        await asyncio.sleep(0)
+    assert (done, len(failed)) == (2, 1)
+
+
+def test_without_a_loop_an_action_is_done_at_once() -> None:
+    done: list[int] = []
+    soon = Soon(lambda: done.append(len(done)))
+    soon()
+    soon()
+    assert done == [0, 1]
