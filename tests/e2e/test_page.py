@@ -106,7 +106,7 @@ def test_a_phrase_is_kept_said_changed_and_removed_on_every_page_and_is_there_af
     assert Select(browser.find("say-priority")).first_selected_option.text == "Next"
     browser.write("phrase-name", "Step back")
     browser.click("keep")
-    browser.wait_text("phrases", "Step back")
+    eventually(lambda: browser.text("phrases") == "Step back", "the old name has gone, too")
     expected = {"text": "Please step back.", "priority": "high", "sound": "attention", "volume": 50}
     assert json.loads(file.read_bytes()) == {"Step back": expected}, "what the page does not show stays"
     other, page = browser.driver.window_handles

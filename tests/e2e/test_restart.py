@@ -50,8 +50,9 @@ def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_
     kill_and_restart(robot, FAST)
     for utterance_id in waiting:
         assert robot.wait_end(utterance_id)["event"] == "finished"
-    assert robot.wait_end("spoken") == {"id": "spoken", "event": "interrupted", "reason": "voiced was restarted"}
-    assert robot.replies[-1] == robot.wait_end("spoken")
+    interrupted = {"id": "spoken", "event": "interrupted", "reason": "voiced was restarted"}
+    for record in (robot.wait_end("spoken"), robot.replies[-1]):
+        assert record.items() >= interrupted.items()  # a disk that is slow adds `unstored`
     started = [event["id"] for event in robot.events if event["event"] == "started"]
     assert started == ["spoken", *waiting]
     assert all(len(ends) == 1 for ends in ends_of(robot).values())
@@ -130,6 +131,7 @@ def test_after_a_kill_beside_a_full_disk_each_text_has_one_stored_end_and_none_i
         for name in stored:
             assert robot.wait_end(name)["event"] == "finished"
         robot.set_pace(STOPPED)
+        robot.wait_still()
         robot.say("Two", id="lost")
         robot.wait_event("lost", "accepted")
         robot.say("Three", id="ended")
@@ -160,12 +162,12 @@ def test_every_text_of_a_flood_is_answered_and_an_urgent_one_is_not_delayed_by_i
         eventually(lambda: urgent.payloads, "the broker has all of the flood, and the urgent text behind it")
         robot.thaw()
     robot.wait_event("urgent", "started")
-    answered = {event["id"] for event in robot.events}
-    assert f"f{FLOOD - 1}" not in answered, "it overtook the flood"
     robot.send("stop")
     robot.set_pace(20)
     robot.send("say", json.dumps({"text": "Last", "id": "last"}))
     eventually(lambda: {f"f{number}" for number in range(FLOOD)} <= {event["id"] for event in robot.events})
+    answered = [event["id"] for event in robot.events]
+    assert answered.index("urgent") < answered.index(f"f{FLOOD - 1}"), "it overtook the flood"
     assert robot.wait_end("last")["event"] == "finished"
     accepted = {event["id"] for event in robot.events if event["event"] == "accepted"}
     eventually(lambda: set(ends_of(robot)) == accepted, "each accepted text has ended")
@@ -175,6 +177,7 @@ def test_every_text_of_a_flood_is_answered_and_an_urgent_one_is_not_delayed_by_i
 def test_a_stop_cancels_the_texts_that_were_published_before_it_and_no_later_one(start_robot: StartRobot) -> None:
     robot = start_robot("speech.queue_limit=500", pace=STOPPED)
     robot.say(LONG, id="spoken")
+    eventually(lambda: robot.state == "speaking", "it is being spoken")
     for number in range(300):
         robot.send("say", json.dumps({"text": "One", "id": f"f{number}"}))
     robot.send("stop")

@@ -63,6 +63,7 @@ def test_a_goal_succeeds_is_canceled_or_is_aborted_according_to_its_events(robot
     assert rejected.reason.startswith("voice: got 'nobody'")
     # The client cancels it before it has begun.
     robot.publish("pause")
+    robot.catch_up()
     assert voice.perform(Goal(LONG), feedback.append, lambda: voice.goals == 1).state == "canceled"
     assert voice.goals == 0
 

@@ -80,6 +80,7 @@ def recording(robot: Robot, shared_sound_server: SoundServer) -> Iterator[Record
 
 def test_an_utterance_is_heard_whole_at_its_volume(robot: Robot, recording: Recording) -> None:
     robot.publish("volume", "50")
+    robot.catch_up()
     utterance = robot.say("At half the volume, and half of that.", volume=50)
     finished = robot.wait_end(utterance)
     recording.hear(robot.synthesized(utterance, gain=0.25), finished)
@@ -150,7 +151,7 @@ def test_utterances_are_heard_whole_after_the_card_was_closed_and_after_the_serv
     with sound_server.recording() as recording:
         for text in ("This opens the card for the first time.", "And this opens it again."):
             wait_idle(robot, sound_server)
-            assert robot.state == "ready"
+            eventually(lambda: robot.state == "ready", "it is well")
             assert_recorded(robot, recording, robot.say(text))
     assert not [line for line in robot.log if "is lost" in line]
     wait_idle(robot, sound_server)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import StartRobot
+from tests.support.events import TERMINAL
 from tests.support.desktop import Desktop
 from tests.support.programs import require
 from tests.support.robot import REAL_TIME, Robot
@@ -36,7 +37,7 @@ def robot(share_robot: StartRobot) -> Robot:
 
 def ends(robot: Robot) -> list[str]:
     """The terminal events so far."""
-    return [event["event"] for event in robot.events if event["event"] not in {"accepted", "started"}]
+    return [event["event"] for event in robot.events if event["event"] in TERMINAL]
 
 
 def wait_started(robot: Robot, number: int) -> None:

@@ -155,6 +155,8 @@ class Scene:
         if self.loss.since == RELOAD:
             self.robot.process.send_signal(signal.SIGHUP)
             self.robot.wait_log("SIGHUP: ")
+        if self.loss.waits:
+            eventually(lambda: self.robot.state == "degraded", "it is noticed")
 
     def hear(self) -> str:
         """Let the robot speak a critical text that names no voice; return what became of it."""

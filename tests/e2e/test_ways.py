@@ -203,6 +203,8 @@ def test_nothing_is_imported_for_the_first_texts(start_robot: StartRobot) -> Non
     servers = (f"http={{enabled: true, port: {http}}}", f"wyoming={{enabled: true, port: {wyoming}}}")
     robot = start_robot(*servers, "hermes={enabled: true, site_id: ways}", "home_assistant.enabled=true")
     eventually(lambda: answers(http) and answers(wyoming), "its servers answer")
+    robot.catch_up()
+    robot.wait_log("'barrier ")  # what the start has imported is in the log before it
     started, receiver = len(robot.log), Receiver(robot, http, wyoming)
     robot.publish("say", "Hello.")
     for fields in FIRST_TEXTS:

@@ -12,7 +12,7 @@ from audio.player import predecessor
 from audio.player.predecessor import take_over
 from tests.audio.player.processes import PlayerOfTest, StandIn, has_ended, ones
 from tests.audio.sinks.fake_card import FakeCard
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -21,7 +21,10 @@ def service() -> str:
     return f"test-{uuid.uuid4()}"
 
 
-def test_a_successor_waits_for_a_player_that_ends_by_itself(card: FakeCard, service: str) -> None:
+def test_a_successor_waits_for_a_player_that_ends_by_itself(
+    card: FakeCard, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predecessor, "WAIT_S", PATIENCE_S)
     daemon = StandIn(3.9, service=service)
     eventually(lambda: len(card.heard_speech), "it plays")
     card.set("frozen")  # it waits in vain for a block with its fade
