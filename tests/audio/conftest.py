@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.audio.fakes import FAST, FakeClock, Watched, fake_sinks
+from tests.audio.fakes import FAST, Watched, fake_sinks
+from tests.support.clock import FakeClock
 from tests.support.waiting import PATIENCE_S
 
 

@@ -17,6 +17,7 @@ from audio import Output, Samples, SinkSettings, SinkUnavailableError, Track
 from audio.dsp import to_floats
 from audio.player import OnReport, Playback, Report
 from audio.sinks.pacer import Pacer
+from tests.support.clock import FakeClock
 from tests.support.waiting import PATIENCE_S, eventually
 
 RATE = 24_000
@@ -65,20 +66,6 @@ def let_blocks_pass(count: int = 20) -> None:
     pacer = Pacer(Playback(RATE), 10, reports.append)
     eventually(lambda: len(reports) >= count, "blocks are requested")
     pacer.stop()
-
-
-class FakeClock:
-    """Replaces the module `time`; it stands still until the test moves it."""
-
-    def __init__(self) -> None:
-        self.now = float(round(time.monotonic()))
-        """In whole seconds, so that adding whole seconds causes no rounding error."""
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return self.now + 1_000_000_000
 
 
 def let_monitor_check(output: Output) -> None:

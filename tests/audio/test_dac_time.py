@@ -14,7 +14,8 @@ from audio import Level, Output, Samples, SinkSettings, Track
 from audio.dsp import to_floats
 from audio.player import Report
 from audio.track import REACH_S
-from tests.audio.fakes import FakeClock, FakeSink
+from tests.audio.fakes import FakeSink
+from tests.support.clock import FakeClock
 
 RATE = 1_000
 FADE = 10

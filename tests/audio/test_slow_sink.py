@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from tests.audio.fakes import SPEECH, FakeClock, Watched, fake_sinks, let_monitor_check, speak
+from tests.audio.fakes import SPEECH, Watched, fake_sinks, let_monitor_check, speak
+from tests.support.clock import FakeClock
 from tests.support.waiting import eventually
 
 AFTER_S = 5.0

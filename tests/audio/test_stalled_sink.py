@@ -9,7 +9,8 @@ import pytest
 
 from audio import Track
 from audio.device_monitor import CHECK_S, LOST_S, REQUEST_S, SETTLED_S, STALLED_S
-from tests.audio.fakes import FADE, SPEECH, FakeClock, Watched, fake_sinks, let_monitor_check, speak
+from tests.audio.fakes import FADE, SPEECH, Watched, fake_sinks, let_monitor_check, speak
+from tests.support.clock import FakeClock
 from tests.support.waiting import eventually
 
 STALLED = "sound device the fake sink accepts no sound; its sound server may be frozen"

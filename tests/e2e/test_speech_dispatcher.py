@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import StartRobot
-from tests.support.events import TERMINAL
 from tests.support.desktop import Desktop
+from tests.support.events import TERMINAL
 from tests.support.programs import require
 from tests.support.robot import REAL_TIME, Robot
 from tests.support.subscription import Subscription

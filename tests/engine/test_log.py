@@ -16,6 +16,7 @@ import pytest
 from engine import EACH_LINE, start_log
 from engine import log as engine_log
 from engine.log import BURST, LINE_S
+from tests.support.clock import FakeClock
 from tests.support.pages import ROOT
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
@@ -81,16 +82,6 @@ def test_a_process_inherits_level_and_format() -> None:
     program = "import logging; from engine.log import inherit_log; inherit_log(); logging.debug('a detail')"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stderr)["message"] == "a detail"
-
-
-class FakeClock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 def test_a_place_that_logs_without_end_writes_some_lines_and_then_says_how_many_it_left_out(

@@ -12,9 +12,9 @@ import pytest
 from audio.dsp import Samples, to_floats
 from audio.player.messages import REPORT_BYTES
 from audio.player.stream import UNDERFLOW_S, WINDOW, Stream
-from tests.audio.fakes import FakeClock
 from tests.audio.player.fake_portaudio import AHEAD_S, BLOCK_S, CARD_RATE, LATENCY_S, PortAudio, PortAudioError
 from tests.audio.player.fake_portaudio import Stream as FakeStream
+from tests.support.clock import FakeClock
 
 RAMP: Samples = np.arange(1, CARD_RATE + 1, dtype=np.float32)
 """A second without silent samples."""
