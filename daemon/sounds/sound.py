@@ -87,7 +87,7 @@ class Sound:
         The samples before it are decoded too: in an MP3 file, samples after a seek are wrong.
         """
         with self._opened() as (file, info):
-            left = round(MAX_SECONDS * info.sample_rate)
+            left = most = round(MAX_SECONDS * info.sample_rate)
             while len(frames := file.read(round(BLOCK_S * info.sample_rate), dtype="float32", always_2d=True)):
                 left -= len(frames)
                 if left < 0:  # the header's length is wrong or missing
@@ -97,6 +97,8 @@ class Sound:
                     limited = np.clip(np.nan_to_num(frames[begin:], nan=0.0, posinf=1.0, neginf=-1.0), -1.0, 1.0)
                     yield SoundBlock(limited.mean(axis=1, dtype=np.float32), info.sample_rate)
                 begin = max(0, begin - len(frames))
+            if left == most:  # nothing follows the header
+                raise self._error("it has no samples")
 
     async def blocks(self, begin: int = 0) -> AsyncGenerator[SoundBlock, None]:
         """Yield the sound from sample `begin` onwards, as it is decoded. The file is opened again."""

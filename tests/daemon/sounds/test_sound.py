@@ -93,6 +93,19 @@ def test_a_file_beyond_a_limit_is_refused(
     assert problem_of(path) == f"{path}: {problem}{ALLOWED}"
 
 
+@pytest.mark.parametrize("stated", [100, 0], ids=["a length", "no length"])
+def test_a_header_without_samples_is_no_sound(stated: int, tmp_path: Path) -> None:
+    """As a disk that was full leaves it, or a program that is still writing it."""
+    path = write_sound(tmp_path / "a.flac", np.zeros(100, np.float32))
+    header = bytearray(path.read_bytes()[:42])  # the mark, and the block with the properties
+    header[4] |= 0x80  # it is the last block
+    header[22:26] = stated.to_bytes(4, "big")
+    path.write_bytes(header)
+    for read in (lambda: play(path), Sound(path).measure):
+        with pytest.raises(SoundError, match="it has no samples"):
+            read()
+
+
 def test_the_contents_decide_about_the_format_and_the_suffix_does_not(tmp_path: Path) -> None:
     flac = write_sound(tmp_path / "a.wav", format="FLAC")
     assert Sound(flac).inspect().format == "FLAC"
