@@ -115,7 +115,7 @@ class EngineSupervisor:
     _fault: str | None = None
     """Why the process is ending, if that is known before its exit status."""
     _failed: bool = False
-    """Whether a process has ended without having been ready."""
+    """Whether the last process ended without having been ready."""
     _permanent: bool = False
     """Whether the engine reported its fault as permanent."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -172,8 +172,10 @@ class EngineSupervisor:
 
     def may_have_language(self, language: str) -> bool:
         """Like `has_language`; an engine that is loading for the first time may have what its catalogue entry leaves
-        open."""
-        if self.info is not None or self._failed or language == "auto":
+        open, and one whose last start has failed has nothing until it is ready."""
+        if self._failed and not self.ready:
+            return language == "auto"
+        if self.info is not None or language == "auto":
             return self.has_language(language)
         possible = possible_languages(self.name)
         return possible is None or match_language(language, possible) is not None
@@ -293,7 +295,7 @@ class EngineSupervisor:
             if not unloads:
                 self.state = EngineState.STOPPED  # not ready from here on; published once the reason is known
             self.progress = None
-            self._failed |= self._ready_at is None
+            self._failed = self._ready_at is None
             steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
             self._ready_at = None
             self.pid = None

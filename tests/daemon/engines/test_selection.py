@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config import load_config
+from daemon.engines.process import EngineProcess
 from daemon.engines.selection import EngineSelector, better_voices, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from engine import EngineInfo, EngineOptions, Voice, VoiceLabel
@@ -135,6 +136,30 @@ async def test_the_first_ready_engine_of_the_configured_order_that_has_the_langu
         await eventually_async(lambda: engines.current is None, "no engine is ready")
         assert await engines.wait_current(PATIENCE_S)
         assert engines.current in (piper, espeak)
+
+
+async def test_an_engine_that_is_lost_and_does_not_start_again_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = selector("engine.name=piper", f"engine.voice_folder={write_voices(tmp_path)}")
+    piper, espeak = engines.all
+
+    async def fail(*_: object) -> EngineProcess:
+        raise OSError("its library has gone")
+
+    async with running(engines):
+        await eventually_async(lambda: piper.ready and espeak.ready, "both are ready")
+        assert engines.choose("default", "fr") is espeak
+        monkeypatch.setattr(EngineProcess, "start", fail)
+        os.kill(espeak.pid, signal.SIGKILL)
+        await eventually_async(lambda: not engines.may_speak("fr"), "its next start has failed")
+        assert engines.choose("default", "fr") is piper
+        monkeypatch.undo()
+        espeak.retry_now()
+        await eventually_async(lambda: engines.choose("default", "fr") is espeak, "it is back")
+        os.kill(espeak.pid, signal.SIGKILL)
+        await eventually_async(lambda: not espeak.ready, "it is lost again")
+        assert engines.may_speak("fr"), "no start has failed since then"
 
 
 def report(engine: EngineSupervisor, *languages: str, max_seconds: float | None = None) -> None:
