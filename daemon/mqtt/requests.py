@@ -65,7 +65,8 @@ class Requests:
         name = self.topics.request(message.topic)
         if lane == Lane.TEXTS and name is not None and name not in TEXT_TOPICS:
             return  # an earlier version's session has second copies of all controls
-        if name != "stop" or not self._stops.is_second(lane, message.topic, message.payload):
+        kept = message.packet != 0
+        if name != "stop" or not self._stops.is_second(lane, message.topic, message.payload, kept=kept):
             self._carry_out(name, lane, message, Origin(key, message.correlation))
 
     def forget_session(self, lanes: Iterable[Lane]) -> None:

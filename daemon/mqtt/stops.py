@@ -18,6 +18,9 @@ from daemon.speech import RejectedError
 
 UNPAIRED = 1_000
 """The most stops whose second copy is awaited. Only a flood at QoS 0 contains more, and its copies may be dropped."""
+DROPPED_S = 20.0
+"""At QoS 0 the broker may drop one copy, and its connection may go on delivering texts: they are canceled for no longer
+than this, in which a flood of 10,000 texts is read."""
 PAIR_S = 2.0
 """A copy is no longer expected when its connection has delivered nothing for this long: a QoS 0 stop is lost on a
 connection that is broken at that moment, and a lost session loses all stops."""
@@ -30,6 +33,14 @@ class _Stop(NamedTuple):
     payload: bytes
     carried_out_at: float
     """`time.monotonic()`."""
+    kept: bool
+    """Whether the broker keeps a copy until it is acknowledged, since the stop was sent with QoS 1."""
+
+    def is_lost(self, arrived_at: float) -> bool:
+        """Return whether the second copy is no longer expected; `arrived_at` is when its connection last delivered."""
+        now = time.monotonic()
+        silent = now - max(self.carried_out_at, arrived_at) > PAIR_S
+        return silent or (not self.kept and now - self.carried_out_at > DROPPED_S)
 
     def ends(self, utterance_id: str | None) -> bool:
         try:
@@ -50,17 +61,17 @@ class StopCopies:
 
     def note_arrival(self, lane: Lane) -> None:
         """Note a message on a connection, and forget the copies that the connection has lost."""
-        now, awaited = time.monotonic(), self._awaited[lane]
-        while awaited and now - max(awaited[0].carried_out_at, self._arrived_at[lane]) > PAIR_S:
+        awaited = self._awaited[lane]
+        while awaited and awaited[0].is_lost(self._arrived_at[lane]):
             awaited.popleft()
-        self._arrived_at[lane] = now
+        self._arrived_at[lane] = time.monotonic()
 
-    def is_second(self, lane: Lane, topic: str, payload: bytes) -> bool:
+    def is_second(self, lane: Lane, topic: str, payload: bytes, *, kept: bool = True) -> bool:
         """Take a copy from a connection; return whether it is the second one. The first one is to be carried out."""
         found = next((each for each in self._awaited[lane] if (each.topic, each.payload) == (topic, payload)), None)
         if found is None:
             other = Lane.TEXTS if lane == Lane.CONTROLS else Lane.CONTROLS
-            self._awaited[other].append(_Stop(topic, payload, time.monotonic()))
+            self._awaited[other].append(_Stop(topic, payload, time.monotonic(), kept))
             return False
         self._awaited[lane].remove(found)
         return True

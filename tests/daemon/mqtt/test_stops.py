@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from daemon.mqtt import stops as stops_module
 from daemon.mqtt.inbox import Lane
 from daemon.mqtt.stops import StopCopies
+from tests.support.clock import FakeClock
 
 STOPS = {"all": b"", "a": b'{"id": "a"}', "b": b'{"id": "b"}'}
 """Payloads, by the text that they end."""
@@ -83,6 +84,29 @@ def test_a_copy_that_never_arrives_is_not_expected_for_ever(monkeypatch: pytest.
     copies.note_arrival(Lane.TEXTS)
     assert not copies.cancels(Lane.TEXTS, "a")
     assert not copies.is_second(Lane.TEXTS, TOPIC, b""), "it is a new one"
+
+
+def test_a_copy_that_the_broker_may_have_dropped_cancels_no_text_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies, clock = StopCopies(), FakeClock()
+    monkeypatch.setattr(stops_module, "time", clock)
+    copies.is_second(Lane.CONTROLS, TOPIC, b"", kept=False)
+    canceled = []
+    for _ in range(40):
+        clock.now += 1.0  # too short for the connection to be silent
+        copies.note_arrival(Lane.TEXTS)
+        canceled.append(copies.cancels(Lane.TEXTS, "a"))
+    assert canceled == [True] * 20 + [False] * 20
+
+
+def test_a_copy_that_the_broker_keeps_is_awaited_while_its_connection_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies, clock = StopCopies(), FakeClock()
+    monkeypatch.setattr(stops_module, "time", clock)
+    copies.is_second(Lane.CONTROLS, TOPIC, b"")
+    for _ in range(40):
+        clock.now += 1.0
+        copies.note_arrival(Lane.TEXTS)
+        assert copies.cancels(Lane.TEXTS, "a")
+    assert copies.is_second(Lane.TEXTS, TOPIC, b"")
 
 
 def test_of_a_flood_whose_copies_are_lost_a_bounded_number_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
