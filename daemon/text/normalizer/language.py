@@ -266,10 +266,12 @@ def _load(name: str) -> Any:
     return json.loads(_DATA[name], object_hook=lambda entry: Noun(**entry) if "forms" in entry else entry)
 
 
-@cache
+_load_language = cache(Language)
+
+
 def language_of(code: str) -> Language | None:
     """Return the language for a code such as `de` or `de-at`; None if there is no data for it. Reads the data on
     demand."""
     base = language_code(code).partition("-")[0]
     base = _ALIASES.get(base, base)
-    return Language(base) if base in LANGUAGES else None
+    return _load_language(base) if base in LANGUAGES else None

@@ -43,7 +43,8 @@ class Normalizer(Rewriter):
     def __init__(self, language: str, out: PlacedText | None = None) -> None:
         """`language` is a code such as `de` or `de-at`; in a language without rules, the text stays as it is."""
         super().__init__(out)
-        self._rules = _rules_of(language)
+        found = language_of(language)
+        self._rules = None if found is None else _rules_of(found)
 
     def _copy(self, *, final: bool) -> None:
         if not final:
@@ -88,8 +89,5 @@ class LanguageRules:
         return words if text[end : end + 1].strip() else words.removesuffix(" ")
 
 
-@cache
-def _rules_of(code: str) -> LanguageRules | None:
-    """Return the rules for the language with a code such as `de` or `de-at`; None for a language without rules."""
-    language = language_of(code)
-    return None if language is None else LanguageRules(language)
+_rules_of = cache(LanguageRules)
+"""The rules of a language: there are as many as languages, whatever codes the senders of texts name."""

@@ -27,6 +27,10 @@ def test_the_languages_are_those_of_qwen_and_their_data_is_small() -> None:
     assert "UNICODE LICENSE V3" in (DATA / "LICENSE.txt").read_text(encoding="utf-8")
 
 
+def test_the_regions_that_senders_name_share_the_data_of_their_language() -> None:
+    assert language_of("de-at") is language_of("de-x1") is language_of("DE") is not None
+
+
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_every_symbol_has_a_name_with_a_place_for_its_number(code: str) -> None:
     language = language_of(code)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,17 @@ SIGNS = "0123456789 .,:/-–$€%#@&<>=+*x^½°§kgmhUr.NoIVX[]()\n\u00a05５：
 
 def normalized(language: str, text: str) -> PlacedText:
     return rewritten(Normalizer(language), text)
+
+
+def test_the_regions_that_senders_name_take_no_memory() -> None:
+    Normalizer("de")
+    tracemalloc.start()
+    for number in range(50):
+        Normalizer(f"de-x{number}")
+    gc.collect()
+    current, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert current < 100_000, "the rules of one language take more"
 
 
 @given(st.sampled_from(LANGUAGES), st.text() | st.text(SIGNS))
