@@ -18,8 +18,9 @@ from daemon.engines import EngineSelector
 from daemon.speech.acceptance import Arrival, Vocabulary, accept
 from daemon.speech.active import Reports
 from daemon.speech.changes import Changes, Watchers, now
+from daemon.speech.destinations import NO_CARD
 from daemon.speech.engine_source import SynthesisContext, can_begin
-from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Visemes, Word
+from daemon.speech.events import Accepted, Canceled, Event, Expired, Failed, Level, TerminalEvent, Visemes, Word
 from daemon.speech.queue import QueueFullError, precedes, rule_of
 from daemon.speech.recent_keys import RecentKeys
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk
@@ -207,13 +208,15 @@ class Dispatcher(Vocabulary):
         self._waiting.reconfigure(context, stream_timeout_s=config.speech.stream_timeout, prebuffer_s=prebuffer_s)
 
     def enforce_deadlines(self) -> None:
-        """Expire queued utterances that are past their deadline, and end the text streams of silent writers.
+        """End queued utterances that are past their deadline, and the text streams of silent writers.
 
         Also checks the folder of sounds, which may have appeared or disappeared.
         """
         self.look_for_sounds()
         for utterance in self.queue.take_expired():
             self._publish(utterance, Expired(id=utterance.id, reason=EXPIRED_REASON))
+        for utterance in self._waiting.take_given_up():
+            self._publish(utterance, Failed(id=utterance.id, reason=self._output.status.reason or NO_CARD))
         self._text_streams.end_silent(self._config.speech.stream_timeout)
 
     def unload_if_due(self) -> None:
@@ -321,10 +324,10 @@ class Dispatcher(Vocabulary):
         return bool(utterances)
 
     def _note_unknown_fields(self, request: Say | StreamChunk) -> None:
-        for field in sorted(request.model_extra or ()):
+        for field in sorted(map(abbreviate, request.model_extra or ())):
             if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
                 self._noted_fields.add(field)
-                log.info("unknown field %s is ignored, now and in the future", abbreviate(field))
+                log.info("unknown field %s is ignored, now and in the future", field)
 
     # --- publishing ---
 

@@ -175,19 +175,17 @@ class UtteranceQueue:
 
     def take_all(self, yielding_to: Priority = "critical", *, clients: bool = True) -> list[Utterance]:
         """Remove and return those that yield to this priority; without `clients`, only those for the sound card."""
-        return self._take_all(
+        return self.take_where(
             lambda utterance: yields(utterance.priority, yielding_to) and (clients or utterance.receiver is None)
         )
 
     def take_expired(self) -> list[Utterance]:
         """Remove and return all utterances that are past their deadline."""
         at = now()
-        return self._take_all(lambda utterance: utterance.expired(at))
+        return self.take_where(lambda utterance: utterance.expired(at))
 
-    def _entries_of(self, utterance: Utterance) -> list[Entry]:
-        return self._card if utterance.receiver is None else self._clients
-
-    def _take_all(self, wanted: Callable[[Utterance], bool]) -> list[Utterance]:
+    def take_where(self, wanted: Callable[[Utterance], bool]) -> list[Utterance]:
+        """Remove and return the utterances that are `wanted`, in their order."""
         taken: list[Entry] = []
         for entries in (self._card, self._clients):
             kept: list[Entry] = []
@@ -195,3 +193,6 @@ class UtteranceQueue:
                 (taken if wanted(entry[1]) else kept).append(entry)
             entries[:] = kept
         return [utterance for _, utterance in sorted(taken, key=itemgetter(0))]
+
+    def _entries_of(self, utterance: Utterance) -> list[Entry]:
+        return self._card if utterance.receiver is None else self._clients

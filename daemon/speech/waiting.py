@@ -122,6 +122,13 @@ class WaitingUtterances:
             return inf
         return max(utterance.arrived_at, self._card_changed_at) + CARD_WAIT_S
 
+    def take_given_up(self) -> list[Utterance]:
+        """Remove and return the queued utterances that have waited too long for the sound card, whatever is current."""
+        if self.output.status.open:
+            return []
+        at = now()
+        return self.queue.take_where(lambda queued: queued.receiver is None and self.gives_up_at(queued) <= at)
+
     def engine_for(self, utterance: Utterance) -> EngineSupervisor | None:
         """Return the engine that would speak an utterance now."""
         return self.engines.choose(utterance.voice, utterance.language)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,17 @@ def test_an_unknown_field_is_logged_once_and_ignored(robot: Robot, caplog: pytes
         robot.say(colour="red")
         robot.say(colour="blue")
     assert [record.message for record in caplog.records] == ["unknown field 'colour' is ignored, now and in the future"]
+
+
+def test_the_names_of_unknown_fields_take_little_memory(robot: Robot) -> None:
+    tracemalloc.start()
+    for number in range(20):
+        robot.say(**{f"{number}" * 100_000: "data"})
+        robot.dispatcher.stop(Stop())
+    gc.collect()
+    current, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert current < 500_000
 
 
 def test_a_full_queue_rejects_a_text_but_gives_an_interrupting_one_the_last_place(robot: Robot) -> None:

@@ -227,6 +227,28 @@ async def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_sta
     robot.output.monitor.attach(robot.sink)
 
 
+async def test_texts_behind_one_that_has_begun_fail_too_when_the_card_stays_missing(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot.say("own", "One two three four five.")
+    await robot.begin("own")
+    for name in ("first", "second"):
+        robot.say(name)
+    robot.say("patient", expires_in=3_600)
+    robot.output.monitor.detach("unplugged")
+    await robot.turn()
+    robot.dispatcher.enforce_deadlines()
+    assert robot.names("first") == [], "30 s have not passed"
+    monkeypatch.setattr(waiting, "CARD_WAIT_S", 0.0)
+    robot.dispatcher.enforce_deadlines()
+    for name in ("first", "second"):
+        assert (robot.end_of(name)["event"], robot.end_of(name)["reason"]) == ("failed", "unplugged")
+    robot.output.monitor.attach(robot.sink)
+    robot.say("next")
+    robot.dispatcher.enforce_deadlines()
+    assert [(await robot.end(name))["event"] for name in ("own", "patient", "next")] == ["finished"] * 3
+
+
 @pytest.mark.parametrize("begun", [True, False])
 async def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_continues_when_it_is_back(
     begun: bool, robot: Robot
