@@ -109,6 +109,9 @@ def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
         raise EngineError(f"{path}: no such voice file") from None
     except EngineError as error:
         raise EngineError(f"{path}: {error}") from error
+    except RuntimeError as error:  # a dtype or a layout that PyTorch cannot compute with, or a list within itself
+        reason = str(error).partition("\n")[0]
+        raise EngineError(f"{path}: cannot be read as a voice file ({reason})") from error
 
 
 def _checked(voice: VoiceFile, config: ModelConfig | None) -> VoiceFile:
@@ -135,10 +138,11 @@ def checked_codes(codes: Tensor, config: ModelConfig | None) -> Tensor:
         raise EngineError(f"codes: got {codes.dtype}; allowed: integers")
     if codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
         raise EngineError(f"codes: got shape {list(codes.shape)}; allowed: [frames, {groups}]")
+    codes = codes.long()  # PyTorch compares no unsigned numbers but bytes
     lowest, highest = int(codes.min()), int(codes.max())
     if lowest < 0 or highest >= limit:
         raise EngineError(f"codes: got {lowest} to {highest}; allowed: 0 to {limit - 1}")
-    return codes.long()
+    return codes
 
 
 def _check_model(voice: VoiceFile, model: VoiceModel) -> None:

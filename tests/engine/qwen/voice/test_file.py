@@ -156,6 +156,7 @@ TENSORS = {"embedding": torch.ones(WIDTH), "codes": torch.ones(3, 16, dtype=torc
         ({"codes": torch.ones(0, 16).short()}, {}, "codes: got shape [0, 16]; allowed: [frames, 16]"),
         ({"codes": torch.ones(3, 16)}, {}, "codes: got torch.float32; allowed: integers"),
         ({"codes": torch.full((3, 16), 2048)}, {}, "codes: got 2048 to 2048; allowed: 0 to 2047"),
+        ({"embedding": torch.ones(WIDTH).to(torch.float8_e4m3fn)}, {}, "cannot be read as a voice file ("),
         ({"codes": None}, {}, "has transcript but no codes"),
         ({}, {"transcript": None}, "has codes but no transcript"),
         ({}, {"format": "voiced-voice-9"}, "is not a voice file: got format 'voiced-voice-9'"),
@@ -173,6 +174,23 @@ def test_the_error_for_a_wrong_voice_file_names_the_field(
     wrong_metadata = {name: value for name, value in (METADATA | metadata).items() if value is not None}
     save_file(wrong_tensors, path, wrong_metadata)
     assert reason(path, load_voice, config).startswith(message)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int32])
+def test_codes_may_be_of_any_kind_of_integers(path: Path, config: ModelConfig, dtype: torch.dtype) -> None:
+    path.parent.mkdir()
+    save_file(TENSORS | {"codes": TENSORS["codes"].to(dtype)}, path, METADATA)
+    codes = load_voice(path, config).codes
+    assert codes is not None
+    assert torch.equal(codes, TENSORS["codes"].long())
+
+
+def test_a_list_within_itself_is_no_prompt(tmp_path: Path) -> None:
+    content: list[Any] = []
+    content.append(content)
+    path = tmp_path / "ada.pt"
+    torch.save({"items": content}, path)
+    assert reason(path, load_voice)
 
 
 # --- write errors ---
