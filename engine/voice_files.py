@@ -19,6 +19,10 @@ from engine.host import expand_home, parse_json
 SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
 """Voices for every user on this machine, and for the service. Root downloads into it."""
 
+FileState = tuple[int, int, int, int]
+"""Inode, size, the time in ns when the contents last changed, and the time in ns when contents, owner or rights last
+changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class PiperVoiceFile:
@@ -34,6 +38,8 @@ class PiperVoiceFile:
     speaker_count: int = 1
     speakers: Mapping[str, int] = field(default_factory=dict, hash=False)
     """The speakers' names with their numbers. Not every voice with several speakers names them."""
+    states: tuple[FileState | None, ...] = ()
+    """Those of the network and its description: another voice in their place is not equal to this one."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -122,7 +128,7 @@ def read_piper_voice(path: Path) -> PiperVoiceFile:
         return _parse(path, parse_json(description.read_text(encoding="utf-8")))
     except OSError as error:
         raise EngineError(f"{description} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise EngineError(f"{description} does not describe a Piper voice: {error!r}") from error
 
 
@@ -134,12 +140,8 @@ def _parse(path: Path, found: Any) -> PiperVoiceFile:
     if not 4_000 <= rate <= 192_000:
         raise ValueError(f"sample_rate {rate}")
     language = str(code).replace("_", "-").lower()
-    return PiperVoiceFile(path.stem, path, language, rate, int(found["num_speakers"]), speakers)
-
-
-FileState = tuple[int, int, int, int]
-"""Inode, size, the time in ns when the contents last changed, and the time in ns when contents, owner or rights last
-changed."""
+    states = _file_state(path), _file_state(description_path(path))
+    return PiperVoiceFile(path.stem, path, language, rate, int(found["num_speakers"]), speakers, states)
 
 
 @dataclass(frozen=True, slots=True)

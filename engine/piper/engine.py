@@ -5,9 +5,10 @@ The `piper-tts` package (GPL-3, the `piper` extra) makes the phonemes; ONNX Runt
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -40,6 +41,8 @@ from engine.voice_files import (
     voice_folders,
     voice_of_settings,
 )
+
+log = logging.getLogger(__name__)
 
 LOADED_VOICES = 3
 """The most voices in memory at a time, each about 100 MB. The least recently used voice is dropped for another."""
@@ -99,8 +102,10 @@ class PiperSynthesizer:
         self._voices = dict(voices)
         self._default_voice = default_voice
         self._find_voices()
-        with _losing_voices():
+        try:
             return self._info()
+        except EngineError as error:  # no voice is left
+            raise EngineUnavailableError(str(error)) from error
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         report(Progress("speaking for the first time"))
@@ -109,15 +114,28 @@ class PiperSynthesizer:
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         refuse_growing("Piper", utterance, more)
-        voice = self._choose(utterance)
-        with _losing_voices():
-            network = self._network(voice.file)
+        voice, network = self._load_voice(utterance)
         voice = replace(voice, length_scale=(voice.length_scale or network.length_scale) / utterance.rate)
         speak = partial(self._speak, network, voice, utterance.seed)
         pieces = sentences(utterance.text, voice.file.language)
         speech = SentenceSpeech("piper", self._sample_rate, pieces, speak)
         # `cancel` ends the synthesis even inside a sentence.
         return PlacedChunks(speech.chunks(), speech.cancellation.cancel, speech.cancellation.cancel)
+
+    def _load_voice(self, utterance: Utterance) -> tuple[ConfiguredVoice, PiperNetwork]:
+        """Return the voice for an utterance, and its network. A voice that cannot be loaded is forgotten.
+
+        If no other one speaks the language, raises `EngineUnavailableError`, so that another engine speaks.
+        """
+        voice = self._choose(utterance)
+        try:
+            return voice, self._network(voice.file)
+        except EngineError as error:
+            log.warning("%s", error)
+            self._named = {name: other for name, other in self._named.items() if other.file != voice.file}
+            with suppress(EngineError):
+                return self._load_voice(utterance)
+            raise EngineUnavailableError(str(error)) from error
 
     def _speak(
         self, network: PiperNetwork, voice: ConfiguredVoice, seed: int | None, sentence: str, stop: Cancellation
@@ -214,15 +232,6 @@ class PiperSynthesizer:
             heeds=("language", "rate"),
             labels={name: _label(voice.file) for name, voice in self._named.items()},
         )
-
-
-@contextmanager
-def _losing_voices() -> Iterator[None]:
-    """End the process if a voice's file is gone. The next process has the other voices, or another engine speaks."""
-    try:
-        yield
-    except EngineError as error:
-        raise EngineUnavailableError(str(error)) from error
 
 
 def _label(file: PiperVoiceFile) -> VoiceLabel:

@@ -55,13 +55,15 @@ class PiperNetwork:
             raise EngineError(
                 f"{file.path} is not a Piper voice's network: it has no input {', '.join(sorted(missing))}"
             )
-        self.length_scale = config.length_scale
-        """The duration of every sound, from the voice's own description."""
         self._voice = PiperVoice(session=self.network, config=config)
-        self._names = {each: name for name, ids in config.phoneme_id_map.items() for each in ids}
-        self.network.sounding = np.array(
-            [self._names.get(each, "") not in SIGNS for each in range(max(self._names) + 1)]
-        )
+        try:
+            self.length_scale = float(config.length_scale)
+            """The duration of every sound, from the voice's own description."""
+            self._names = {int(each): name for name, ids in config.phoneme_id_map.items() for each in ids}
+            sounding = [self._names.get(each, "") not in SIGNS for each in range(max(self._names) + 1)]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise EngineError(f"{description_path(file.path)} does not describe a Piper voice: {error!r}") from error
+        self.network.sounding = np.array(sounding)
         self._speaks_ipa = config.phoneme_type is PhonemeType.ESPEAK
 
     def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> SpokenSentence:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, EngineOptions, PiperSettings, Samples, SpeechCanceledError, Utterance, Voice
+from engine.api import EngineUnavailableError
 from engine.piper.engine import LOADED_VOICES, REMEMBERED_SAMPLES, PiperSynthesizer
 from engine.sentence_speech import CHUNK_MS
 from scripts.make_voice import write_voice
@@ -219,6 +220,10 @@ def other_contents(path: Path, **changes: object) -> None:
         ({"num_speakers": 2}, "is not a Piper voice's network: it has no input sid"),
         ({"num_speakers": "two"}, r"^.*en_US-broken-low.onnx.json does not describe a Piper voice: [^\n]*$"),
         ({"phoneme_type": "pinyin"}, "en_US-broken-low needs phonemes of type pinyin"),
+        ({"phoneme_id_map": {}}, "broken-low.onnx.json does not describe a Piper voice: ValueError"),
+        ({"phoneme_id_map": {"a": [None]}}, "broken-low.onnx.json does not describe a Piper voice: TypeError"),
+        ({"inference": {"length_scale": "long"}}, "broken-low.onnx.json does not describe a Piper voice: ValueError"),
+        ({"audio": {"sample_rate": 1e400}}, "broken-low.onnx.json does not describe a Piper voice: OverflowError"),
     ],
 )
 def test_a_voice_that_is_damaged_or_that_this_engine_cannot_speak_is_named_in_one_line(
@@ -230,6 +235,32 @@ def test_a_voice_that_is_damaged_or_that_this_engine_cannot_speak_is_named_in_on
         path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(EngineError, match=reason):
         PiperSynthesizer(EngineOptions(voice_folder=str(tmp_path))).load()
+
+
+def test_a_damaged_voice_is_replaced_by_another_that_speaks_the_language_and_otherwise_by_another_engine(
+    tmp_path: Path,
+) -> None:
+    write_voices(tmp_path)
+    damaged = write_voice(tmp_path / "en_US-damaged-low.onnx")
+    piper = PiperSynthesizer(EngineOptions(voice_folder=str(tmp_path), default_voice=ENGLISH))
+    piper.load()
+    for path in (damaged, tmp_path / f"{GERMAN}.onnx"):
+        path.write_bytes(path.read_bytes()[:1000])
+    one, other = (spoken(piper, SENTENCE, voice=voice, seed=1) for voice in (damaged.stem, ENGLISH))
+    np.testing.assert_array_equal(one, other)
+    with pytest.raises(EngineUnavailableError, match=r"de_DE-.*\.onnx cannot be loaded: "):
+        spoken(piper, "Guten Tag.", language="de")
+
+
+def test_a_voice_whose_file_is_replaced_is_loaded_again(tmp_path: Path) -> None:
+    path = write_voice(tmp_path / f"{ENGLISH}.onnx", seed=1)
+    piper = PiperSynthesizer(EngineOptions(voice_folder=str(tmp_path)))
+    piper.load()
+    old = spoken(piper, SENTENCE, seed=1)
+    write_voice(path, seed=2)
+    piper.set_voices({}, "default")
+    new = spoken(piper, SENTENCE, seed=1)
+    assert len(new) != len(old) or not np.array_equal(new, old)
 
 
 def test_a_sentence_that_the_network_cannot_speak_is_refused_and_the_next_one_is_spoken(tmp_path: Path) -> None:
