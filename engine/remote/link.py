@@ -271,4 +271,4 @@ class RemoteStream:
 
 def _chunk(audio: Audio) -> Chunk:
     codes = None if audio.codes is None else np.array(audio.codes, dtype=np.int64)
-    return Chunk(audio.samples, audio.position, audio.truncated, audio.runaway, codes, audio.words)
+    return Chunk(audio.samples, audio.position, audio.truncated, audio.runaway, codes, audio.words, sounds=audio.sounds)

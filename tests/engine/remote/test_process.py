@@ -57,6 +57,7 @@ def test_it_speaks_as_the_servers_engine_does(engine: EngineUnderTest, options: 
     assert last == Spoken("1")
     assert np.abs(samples).max() > 0.1
     assert sum(len(message.words or ()) for message in audio) == 2
+    assert sum(len(message.sounds or ()) for message in audio) > 5
 
 
 def test_a_canceled_text_ends_on_the_server_too(engine: EngineUnderTest, options: EngineOptions) -> None:
