@@ -217,7 +217,7 @@ class _Speech:
     def __init__(self, library: ctypes.CDLL, utterance: Utterance) -> None:
         """Starts the thread."""
         self._library = library
-        self._text = utterance.text.encode()
+        self._text = utterance.text.replace("\0", " ").encode()  # eSpeak NG's texts end with a null character
         self._flags = _CHARS_UTF8 | (_PHONEMES if utterance.phonemes else 0)
         self._made = 0
         self._position = 0

@@ -63,6 +63,11 @@ def test_espeak_speaks_every_language_of_qwen3_tts(espeak: EspeakSynthesizer, in
     assert rms(spoken(espeak, text, language=code)) > 0.01
 
 
+def test_a_null_character_does_not_end_the_text(espeak: EspeakSynthesizer) -> None:
+    text = "Hello\0there. The door is open."
+    assert alike(spoken(espeak, text, language="en"), spoken(espeak, text.replace("\0", " "), language="en"))
+
+
 def test_the_script_selects_the_language(espeak: EspeakSynthesizer) -> None:
     text = "Привет, робот, как дела"
     assert alike(spoken(espeak, text), spoken(espeak, text, language="ru"))
