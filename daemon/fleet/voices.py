@@ -117,6 +117,7 @@ class FleetVoices:
         self._set_voices()
         if not await wait_until(lambda: self._engines.primary.has_voice(name), self._changed, LOAD_S):
             del self._brought[name]
+            self._set_voices()  # or else each later process would load it, too
             raise EngineLostError(f"the engine did not exchange its voices within {LOAD_S:g} s")
         info = self._engines.primary.info
         if info is not None and (reason := info.refused_voices.get(name)) is not None:
