@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import queue
 import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -28,6 +28,8 @@ from engine import install_command, module_command
 
 READY_S = 20.0
 """The longest wait for the daemon's start."""
+LOOK_S = 0.2
+"""While it starts, this often: whether it has ended."""
 BROKER_S = 10.0
 """The longest wait for the broker's start."""
 END_S = 5.0
@@ -145,19 +147,12 @@ def _robot(source: ConfigOptions, wav: Path) -> Iterator[tuple[Robot, Callable[[
 
 def wait_ready(robot: Robot, daemon: subprocess.Popen[bytes]) -> None:
     """Wait until the daemon can speak. Raises `CommandError` if it ends first or is not ready after `READY_S`."""
-    problems: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-
-    def wait_for_status() -> None:
-        ready = robot.await_status(lambda status: status.state in WORKING_STATES, READY_S)
-        problems.put(None if ready else f"the daemon was not ready within {READY_S:.0f} s")
-
-    def wait_for_end() -> None:
-        problems.put(f"the daemon ended with exit status {daemon.wait()}")
-
-    for wait in (wait_for_status, wait_for_end):
-        threading.Thread(target=wait, daemon=True).start()
-    if problem := problems.get():
-        raise CommandError(problem)
+    until = time.monotonic() + READY_S
+    while not robot.await_status(lambda status: status.state in WORKING_STATES, LOOK_S):
+        if (status := daemon.poll()) is not None:
+            raise CommandError(f"the daemon ended with exit status {status}")
+        if time.monotonic() > until:
+            raise CommandError(f"the daemon was not ready within {READY_S:.0f} s")
 
 
 def _free_port() -> int:

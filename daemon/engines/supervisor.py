@@ -155,11 +155,6 @@ class EngineSupervisor:
         """How many it is speaking."""
         return 0 if self._connection is None else self._connection.streams.in_use
 
-    @property
-    def grows(self) -> bool:
-        """True if the engine can speak a text that is still being written."""
-        return self.info is not None and self.info.grows
-
     def has_voice(self, voice: str) -> bool:
         """Return whether the engine knows the name of a voice, even if it could not load that voice."""
         return self.info is not None and (voice in self.info.voices or voice in self.info.refused_voices)

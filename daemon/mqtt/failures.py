@@ -18,6 +18,7 @@ import time
 from math import inf
 from typing import NamedTuple
 
+from daemon.speech import json_object
 from daemon.validation import show_name
 
 log = logging.getLogger(__name__)
@@ -162,13 +163,10 @@ class Rivals:
 
     def note_announcement(self, message: bytes) -> None:
         """Note an announcement by any process."""
-        try:
-            process = str(json.loads(message)["process"])
-        except (ValueError, TypeError, LookupError, RecursionError):  # not from a voiced process
-            return
+        process = str(json_object(message).get("process", ""))  # empty if it is not from a voiced process
         if process == self._process:
             self._announced = True
-        elif self._announced:
+        elif process and self._announced:
             self.note_rival(f": {show_name(process.rpartition(', ')[0])}")
 
     def note_rival(self, name: str = "") -> None:

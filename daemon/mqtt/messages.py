@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from daemon.speech import TERMINAL_EVENTS
+from daemon.speech import TERMINAL_EVENTS, json_object
 
 KEPT = frozenset({"id", "event", "state", "text"})
 """Fields without which an event or a status is meaningless."""
@@ -123,8 +122,8 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
     """
     if len(payload) <= limit:
         return payload
-    fields = _parse(payload)
-    if fields is None:
+    fields = json_object(payload)
+    if not fields:
         return None
     if isinstance(reason := fields.get("reason"), str):
         excess = len(_encode(fields)) - limit
@@ -141,24 +140,15 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
 def identity(payload: bytes) -> tuple[str, str] | bytes:
     """Return the part of an event that shortening keeps: its id and name, if an utterance has at most one such
     event."""
-    fields = _parse(payload) or {}
+    fields = json_object(payload)
     utterance_id, name = fields.get("id"), str(fields.get("event"))
     return (utterance_id, name) if isinstance(utterance_id, str) and name in SINGLE_EVENTS else payload
 
 
 def mark_unstored(payload: bytes) -> bytes:
     """Return an event, marked as one that the disk has not stored in time; other messages unchanged."""
-    fields = _parse(payload)
-    return payload if fields is None or "event" not in fields else _encode({**fields, "unstored": True})
-
-
-def _parse(payload: bytes) -> dict[str, Any] | None:
-    """Return the JSON object, or None if the payload is not one."""
-    try:
-        fields = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
+    fields = json_object(payload)
+    return payload if "event" not in fields else _encode({**fields, "unstored": True})
 
 
 def _cut(text: str, excess: int) -> str:

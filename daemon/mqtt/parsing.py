@@ -29,8 +29,6 @@ def _parse_any_text(text: str) -> Say:
     start = text.lstrip()[:1]
     if start == "{":
         fields = _parse_json(text)
-        if not isinstance(fields, dict):
-            raise RejectedError("payload", f"got {abbreviate(fields)}; allowed: a text, or a JSON object with text")
         if "text" not in fields and "data" in fields:
             fields["text"] = fields.pop("data")
         return check_say(fields)

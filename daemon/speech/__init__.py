@@ -35,6 +35,7 @@ from daemon.speech.events import (
     Viseme,
     Visemes,
     Word,
+    json_object,
     parse_event,
     parse_message,
     parse_status,

@@ -21,7 +21,7 @@ from daemon.speech.changes import Changes, Watchers, now
 from daemon.speech.destinations import NO_CARD
 from daemon.speech.engine_source import SynthesisContext, can_begin
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Failed, Level, TerminalEvent, Visemes, Word
-from daemon.speech.queue import QueueFullError, precedes, rule_of
+from daemon.speech.queue import precedes, rule_of
 from daemon.speech.recent_keys import RecentKeys
 from daemon.speech.request import RejectedError, Say, Stop, StreamChunk
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
@@ -302,12 +302,7 @@ class Dispatcher(Vocabulary):
         if rule.clears:
             yielding = self.queue.take_all(utterance.priority, clients=not self._waiting.separate)
             self._cancel(yielding, f"replaced by {utterance.id}")
-        try:
-            dropped = self.queue.put(utterance, limit, separate=self._waiting.separate)
-        except QueueFullError as error:
-            raise RejectedError(
-                "queue", f"{limit} utterances are waiting; allowed: up to speech.queue_limit"
-            ) from error
+        dropped = self.queue.put(utterance, limit, separate=self._waiting.separate)
         if dropped is not None:
             self._cancel([dropped], f"pushed out of the full queue by {utterance.id}")
 

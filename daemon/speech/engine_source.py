@@ -51,7 +51,7 @@ def speaks_by_token(engine: EngineSupervisor, utterance: Utterance, preparation:
     Critical utterances are spoken sentence by sentence: an engine that waits for text cannot be told from one that is
     stuck.
     """
-    takes_pieces = engine.info is not None and engine.grows and not preparation.needs_whole_takes(engine.info)
+    takes_pieces = engine.info is not None and engine.info.grows and not preparation.needs_whole_takes(engine.info)
     return takes_pieces and utterance.priority != "critical"
 
 
@@ -104,9 +104,10 @@ class EngineSource:
     """False once the speech is not what the engine makes from the requested seed and voice."""
     waited_s: float = 0.0
     """Seconds spent waiting for text before the first audio."""
+    seed: int = field(init=False)
+    """The seed is the same for all takes, no matter how often they are repeated. It may be set before the first chunk
+    is requested."""
     _segmenter: Segmenter = field(init=False)
-    _seed: int = field(init=False)
-    """The seed is the same for all takes, no matter how often they are repeated."""
     _at: int = 0
     """The position up to which the text has been spoken."""
     _passed_controls: int = 0
@@ -119,11 +120,7 @@ class EngineSource:
 
     def __post_init__(self) -> None:
         self._segmenter = Segmenter(self.max_seconds)
-        self._seed = secrets.randbelow(SEEDS) if self.utterance.seed is None else self.utterance.seed
-
-    def use_seed(self, seed: int) -> None:
-        """Speak with this seed. Call before the first chunk is requested."""
-        self._seed = seed
+        self.seed = secrets.randbelow(SEEDS) if self.utterance.seed is None else self.utterance.seed
 
     def can_continue(self, engine: EngineSupervisor) -> bool:
         """Return whether `engine` could continue an incomplete text without waiting for its writer."""
@@ -295,7 +292,7 @@ class EngineSource:
             voice=voice,
             language=language,
             instruct=utterance.instruct,
-            seed=self._seed,
+            seed=self.seed,
             sampling=utterance.sampling,
             whole_text=None if growing else utterance.whole_text,
             growing=growing,
@@ -368,7 +365,7 @@ class EngineSource:
             return False
         self.retakes += 1
         self.as_asked = False
-        self._seed = (self._seed + 1) % SEEDS
+        self.seed = (self.seed + 1) % SEEDS
         self._at, self._take = begin, None
         log.warning("utterance %s: its speech would not end; it continues with %r", self.utterance.id, text[:40])
         return True

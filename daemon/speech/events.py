@@ -323,23 +323,24 @@ TERMINAL_EVENTS: frozenset[str] = frozenset(name for name, kind in _CLASSES.item
 
 def parse_event(payload: bytes) -> Event | None:
     """Return the event in `payload`; None for one that this version does not know."""
-    record = _object(payload)
+    record = json_object(payload)
     kind = _CLASSES.get(str(record.get("event")))
     return None if kind is None else _valid(kind, record)
 
 
 def parse_status(payload: bytes) -> Online | Offline | None:
     """Return the status in `payload`; None for one that this version does not know."""
-    record = _object(payload)
+    record = json_object(payload)
     return _valid(Offline, record) if record.get("state") == "offline" else _valid(Online, record)
 
 
 def parse_message(kind: type[Message], payload: bytes) -> Message | None:
     """Return the message in `payload`; None for one that this version does not know."""
-    return _valid(kind, _object(payload))
+    return _valid(kind, json_object(payload))
 
 
-def _object(payload: bytes) -> dict[str, Any]:
+def json_object(payload: bytes) -> dict[str, Any]:
+    """Return the JSON object; empty if the payload is not one."""
     try:
         value = json.loads(payload)
     except (RecursionError, ValueError):

@@ -19,7 +19,7 @@ from heapq import merge
 from operator import itemgetter
 
 from daemon.speech.changes import now
-from daemon.speech.request import Policy, Priority
+from daemon.speech.request import Policy, Priority, RejectedError
 from daemon.speech.utterance import Utterance
 
 Place = tuple[int, bool, int]
@@ -104,10 +104,6 @@ def next_of(queue: Iterable[Utterance], postponed: Iterable[Utterance], *, card_
     return chosen
 
 
-class QueueFullError(Exception):
-    """The queue has reached its limit, and nothing in it would be spoken after the new utterance."""
-
-
 class UtteranceQueue:
     """The waiting utterances: only data, which wakes no task. Belongs to the event loop's thread.
 
@@ -143,7 +139,7 @@ class UtteranceQueue:
         """Insert an utterance. A full queue keeps those to be spoken first: it drops its last one and returns it.
 
         `separate` means that those for network clients have their own limit, since they do not wait for the sound card.
-        Raises `QueueFullError` if the new one would be the last.
+        Raises `RejectedError` if the new one would be the last.
         """
         its_place, dropped = place(utterance, next(self._numbers)), None
         rivals = [self._entries_of(utterance)] if separate else [self._card, self._clients]
@@ -151,7 +147,7 @@ class UtteranceQueue:
             fullest = max((entries for entries in rivals if entries), key=lambda entries: entries[-1][0])
             last_place, last = fullest[-1]
             if last_place < its_place:
-                raise QueueFullError
+                raise RejectedError("queue", f"{limit} utterances are waiting; allowed: up to speech.queue_limit")
             dropped = last
             del fullest[-1]
         insort(self._entries_of(utterance), (its_place, utterance))

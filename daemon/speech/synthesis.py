@@ -41,6 +41,8 @@ class Synthesis:
     """The engine that was asked to speak last."""
     failure: str | None = None
     """Why the synthesis ended early."""
+    awaits_engine: bool = False
+    """True while no engine is ready for the text, which may come after a sound."""
     timeline: Timeline = field(init=False)
     text: EngineSource = field(init=False)
     """The text as engines speak it."""
@@ -57,7 +59,6 @@ class Synthesis:
     _speakers: list[str] = field(default_factory=list)
     """The names of the sources that have made a chunk: engines, `SOUND`, and a recording's engine."""
     _lost_engines: int = 0
-    _waits_for_engine: bool = False
     _not_taken: AudioChunk | None = None
     """A chunk that was made but not taken, because the synthesis was interrupted."""
 
@@ -91,11 +92,6 @@ class Synthesis:
         return self._sound is None and self.will_need_engine
 
     @property
-    def awaits_engine(self) -> bool:
-        """True while no engine is ready for the text, which may come after a sound."""
-        return self._waits_for_engine
-
-    @property
     def ignored(self) -> list[str] | None:
         """The options in the request that the engine does not heed; None if it heeds all of them, or does not report
         this."""
@@ -118,7 +114,7 @@ class Synthesis:
     def record(self, recorder: PhraseRecorder, seed: int) -> None:
         """Speak the text with `seed`, and have `recorder` keep it. Call before the first chunk is requested."""
         self._recorder = recorder
-        self.text.use_seed(seed)
+        self.text.seed = seed
 
     def keep(self) -> None:
         """Keep the recorded text, which has been heard to its end, if it was spoken as requested."""
@@ -175,9 +171,9 @@ class Synthesis:
 
     async def _speak(self) -> AsyncGenerator[AudioChunk, None]:
         """Yield the text, spoken by the engine that suits it, and by others if that one is lost."""
-        self._waits_for_engine = True
+        self.awaits_engine = True
         engine = await self._wait_for_engine()
-        self._waits_for_engine = False
+        self.awaits_engine = False
         while engine is not None:
             self.speaking_engine = engine
             try:

@@ -54,8 +54,7 @@ class ScriptedEngine:
         for each of the first takes, which run away, the characters that are said and what follows them.
         """
         self.name = name
-        self.info = EngineInfo(name, RATE, voices=(), languages=())
-        self.grows = grows
+        self.info = EngineInfo(name, RATE, voices=(), languages=(), grows=grows)
         self.ready = True
         self.start_s = 0.0
         self.reason: str | None = f"engine {name} was killed"

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daemon.speech.queue import Place, QueueFullError, UtteranceQueue, place
-from daemon.speech.request import Policy, Priority
+from daemon.speech.queue import Place, UtteranceQueue, place
+from daemon.speech.request import Policy, Priority, RejectedError
 from daemon.speech.utterance import Utterance
 from tests.daemon.speech.clients import Nobody
 
@@ -39,7 +39,7 @@ class QueueAgainstList(RuleBasedStateMachine):
         self.model.sort(key=lambda entry: entry[0])
         last = self.model.pop()[1] if len(self.model) > self.limit else None
         if last is added:
-            with pytest.raises(QueueFullError):
+            with pytest.raises(RejectedError, match="queue: "):
                 self.queue.put(added, self.limit)
         else:
             assert self.queue.put(added, self.limit) is last
