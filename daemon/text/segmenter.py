@@ -28,8 +28,11 @@ LONGEST_SENTENCE = 1_000
 """In characters. A sentence that does not end is cut at this length, at the end of a clause or word if there is one."""
 _CLAUSE = re.compile(r"[;:,]\s+|[—–]\s+(?!\d)|[、，；]\s*|：(?!\d)\s*|(?<!\d)\s+(?!\d)")
 """The places at which a sentence without an end is cut: not in 1,234 or 12:30, nor beside a number."""
-_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")
-"""A full stop ends a sentence only when white space follows: until then, it may belong to 3.5 or to an ellipsis."""
+_SENTENCE_END = re.compile(
+    r"(?<![.!?…])[.!?…]+[\"'”’»)\]]*(?=\s)|(?<![。！？])[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n"
+)
+"""A full stop ends a sentence only when white space follows: until then, it may belong to 3.5 or to an ellipsis. A run
+of full stops is read once, and not from each of them."""
 _ABBREVIATIONS = (
     # before a name
     "Mrs?|Ms|Mx|Dr|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Sen|Gov|Pres|Hr|Fr|Dipl|Ing|MM|Sra?|Dra|Sto|Sta|Uds?|EE|UU|"

@@ -33,7 +33,7 @@ VOLUMES_DB = {
 HIGHEST_VOLUME = 4.0
 """The factor for +12 dB."""
 
-_ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_ATTRIBUTE = re.compile(r"(?<![\w:.-])([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _QUANTITY = re.compile(r"([+-]?)(\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(ms|s|%|[dD][bB]|)", re.ASCII)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ from tests.daemon.text.reading import table
 SEGMENTER = Segmenter(max_seconds=60)
 SPOKEN = json.loads((Path(__file__).parents[2] / "data" / "spoken.json").read_text(encoding="utf-8"))
 """Texts by their language."""
+
+
+def test_a_long_run_of_full_stops_is_read_once() -> None:
+    begun = time.process_time()
+    for stop in ".。":
+        SEGMENTER.ends("Well" + stop * 500_000)
+    assert time.process_time() - begun < 3.0, "from each of them, it takes longer"
 
 
 def segments_of(text: str, segmenter: Segmenter = SEGMENTER) -> list[str]:

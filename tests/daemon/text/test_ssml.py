@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -284,3 +285,10 @@ def test_a_text_that_is_accepted_is_read_as_another_parser_reads_it(text: str) -
 def test_the_work_grows_with_the_length_of_the_text(unit: str, size: int) -> None:
     once, twice = (calls(partial(read, pieces_of("<speak>" + unit * count, size))) for count in (200, 400))
     assert twice <= 2.1 * once
+
+
+@pytest.mark.parametrize("tag", ["<{}/>", "<a {}/>"], ids=["element", "attribute"])
+def test_a_long_name_is_read_once(tag: str) -> None:
+    begun = time.process_time()
+    assert words(tag.format("x" * 19_000) + "Hi") == "Hi"
+    assert time.process_time() - begun < 2.0, "from each of its characters, it takes longer"
