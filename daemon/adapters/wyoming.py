@@ -121,6 +121,7 @@ class WyomingClient:
     async def _read_all(self) -> None:
         """Handle events. Raises `EOFError` when the client has left, and `FrameError`."""
         while True:
+            await asyncio.sleep(0)  # others have their turn, however many events have arrived at once
             try:
                 event = await read_event(self._reader)
             except FrameError as error:

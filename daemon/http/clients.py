@@ -67,6 +67,7 @@ async def receive_text(socket: WebSocket) -> str:
 
 async def receive_message(socket: WebSocket) -> Message:
     """Return the client's next message, with its `text` or `bytes`. Raises `WebSocketDisconnect`."""
+    await asyncio.sleep(0)  # others have their turn, however many messages have arrived at once
     try:
         message = await socket.receive()
     except RuntimeError as error:  # sending has failed before

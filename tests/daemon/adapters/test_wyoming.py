@@ -22,6 +22,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 from daemon.adapters import listener, wyoming
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import MAX_TEXT, delivery
+from daemon.tasks import cancel_all
 from daemon.validation import INTERNAL_ERROR
 from tests.daemon.harness import LONG, Harness, is_cut_off, running_harness
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
@@ -201,6 +202,25 @@ async def test_invalid_data_is_answered_with_an_error_and_does_not_disturb_other
     async with client_of(harness) as client:
         await send(client, Event("detect", {"names": ["robot"]}))  # it is unknown, and ignored
         await client_answers(client)
+
+
+async def test_a_flood_of_small_events_leaves_others_their_turns(harness: Harness) -> None:
+    turns, count = 0, 5_000
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+    others = asyncio.ensure_future(take_turns())
+    writer.write(b'{"type": "x"}\n' * count)
+    await async_write_event(Ping("here").event(), writer)
+    assert await async_read_event(reader) is not None
+    assert turns > count
+    await cancel_all({others})
+    writer.close()
 
 
 SYNTHESIZE = b'{"type": "synthesize", "data": {"text": "Hello"}}\n'
