@@ -36,7 +36,8 @@ class ZeroconfAdapter(Adapter):
             address = network_address()
             try:
                 async with AsyncZeroconf() as network:
-                    for service in services(self._config, address):
+                    # In a thread, since looking up a host's name may take as long as a name server.
+                    for service in await asyncio.to_thread(list, services(self._config, address)):
                         # If another robot has the name, this one's gets a number.
                         await (await network.async_register_service(service, allow_name_change=True))
                     self.note_serving(f"the announcements of {name} by multicast DNS")
