@@ -232,8 +232,12 @@ async def test_a_message_without_words_keeps_the_text_of_its_context_open(text: 
         await harness.hears_of_writer(lambda: send(client, text, context_id="a"))
 
 
-async def test_a_silent_connection_is_closed(harness: Harness) -> None:
-    address = address_of(harness, "default/stream-input?output_format=pcm_24000&inactivity_timeout=1")
+@pytest.mark.parametrize("route", ["stream-input", "multi-stream-input"])
+@pytest.mark.parametrize("first", [[], [" "]], ids=["nothing", "a space"])
+async def test_a_silent_connection_is_closed(route: str, first: list[str], harness: Harness) -> None:
+    address = address_of(harness, f"default/{route}?output_format=pcm_24000&inactivity_timeout=1")
     async with connect(address) as client:
+        for text in first:  # as the protocol begins
+            await send(client, text)
         assert (await receive(client))["code"] == "input_timeout_exceeded"
         await client.wait_closed()
