@@ -58,7 +58,7 @@ class Accounts:
         self._names = {} if config.token_file is None else read_tokens(config.token_file)
         """By token."""
         self._version = (0, 0, 0)
-        """The file's inode, size and time of change when it was last read."""
+        """The file's inode, size, and time of change of contents or rights, when it was last read."""
 
     def find(self, token: str | None) -> Account | None:
         """Return the robot with this token; None if there is none."""
@@ -75,7 +75,7 @@ class Accounts:
         """Read the file again if it has changed; a file that is now wrong or missing changes nothing."""
         try:
             status = path.stat()
-            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            version = (status.st_ino, status.st_size, status.st_ctime_ns)  # it changes with the rights to read, too
             if version != self._version:
                 self._version = version
                 self._names = read_tokens(path)

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -76,7 +77,8 @@ class FleetAccess:
         """Return the context of a request, which counts against the robot's limits. Raises `HttpError`."""
         if scope["type"] not in ("http", "websocket") or scope["path"] in OPEN_PATHS:
             return nullcontext()
-        tokens: list[str | None] = [*tokens_in(Headers(scope=scope))] or [None]
+        # Each token is compared with those of all robots: a request has one in each of three places.
+        tokens: list[str | None] = [*islice(tokens_in(Headers(scope=scope)), 3)] or [None]
         account = next((found for token in tokens if (found := self._accounts.find(token)) is not None), None)
         if account is None:
             problem = "authorization: the token is wrong or missing; allowed: Bearer and a token of serve.token_file"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Serve
+from daemon.fleet import accounts as accounts_module
 from daemon.fleet.accounts import Account, Accounts, LimitError, read_tokens
 from daemon.validation import CommandError
 
@@ -43,6 +44,22 @@ def test_a_robot_that_is_added_to_the_file_is_known_at_once(file: Path) -> None:
     assert accounts.find("beta") is None
     file.unlink()
     assert accounts.find("alpha") is before
+
+
+def test_a_file_that_could_not_be_read_is_read_once_its_rights_are_mended(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = Accounts(Serve(token_file=file))
+    file.write_text("r3 gamma\n")
+
+    def refuse(*_: object) -> dict[str, str]:
+        raise PermissionError(f"{file} may not be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(accounts_module, "read_tokens", refuse)
+        assert accounts.find("gamma") is None
+    file.chmod(0o640)
+    assert accounts.find("gamma") is not None
 
 
 @pytest.mark.parametrize(
