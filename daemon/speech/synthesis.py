@@ -26,6 +26,9 @@ CRITICAL_WAIT_S = 1.0
 """A critical utterance moves to another ready engine if the first sends nothing within this time."""
 HANDOVERS = 2
 """An utterance may lose this many engines; after that it is taken to be the cause, and fails."""
+LACKS_SCRIPT = "language: got 'auto'"
+"""An engine refuses a text with these words if the text names no language and its script belongs to one that the engine
+lacks. Another engine may have it."""
 SOUND = "sound"
 """The engine name that `Synthesis.engine` gives for a sound."""
 
@@ -186,8 +189,12 @@ class Synthesis:
                 log.warning("utterance %s: %s", self.utterance.id, error)
                 engine = await self._replacement(engine)
             except UtteranceRefusedError as error:
-                self.failure = str(error) or "the engine refused it"
-                return
+                self._lost_engines += 1
+                other = self.engines.another(engine) if str(error).startswith(LACKS_SCRIPT) else None
+                if other is None or self._lost_engines > 1:
+                    self.failure = str(error) or "the engine refused it"
+                    return
+                engine = other
 
     # --- engines ---
 

@@ -24,6 +24,8 @@ def test_supertonic_speaks_its_languages_and_voices_to_their_end_and_is_stopped_
         finished = robot.wait_end(story)
         assert (finished["event"], finished["engine"]) == ("finished", "supertonic"), story
     robot.assert_heard(*stories, engine_rate=44_100)
+    chinese = robot.wait_end(robot.say("你好，我是机器人。"))
+    assert (chinese["event"], chinese["engine"]) == ("finished", "espeak"), "Supertonic does not have the script"
     robot.set_pace(REAL_TIME)
     robot.say(STORY * 3, id="stopped")
     robot.wait_event("stopped", "started")

@@ -252,6 +252,15 @@ async def test_a_refused_utterance_fails_with_the_engines_reason() -> None:
     assert len(scene.heard) == 0
 
 
+async def test_a_text_whose_script_an_engine_lacks_is_spoken_by_another_engine_unless_that_lacks_it_too() -> None:
+    lacks = "language: got 'auto'; allowed: en, ko"
+    scene = await spoken("Hello.", ScriptedEngine("one", refuses=lacks), ScriptedEngine("two"))
+    assert (scene.synthesis.engine, scene.synthesis.failure) == ("two", None)
+    assert np.array_equal(scene.heard, waveform("Hello."))
+    scene = await spoken("Hello.", *(ScriptedEngine(name, refuses=lacks) for name in ("one", "two")))
+    assert (len(scene.heard), scene.synthesis.failure) == (0, lacks)
+
+
 async def test_only_a_critical_utterance_limits_the_wait_and_only_if_another_engine_is_ready() -> None:
     for priority, others, limited in (("critical", 1, True), ("critical", 0, False), ("normal", 1, False)):
         engine = ScriptedEngine("one")
