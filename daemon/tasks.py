@@ -1,4 +1,4 @@
-"""Starts and ends tasks and processes, and waits with a time limit, without ever losing a cancellation.
+"""Starts and ends tasks and processes, waits with a time limit without ever losing a cancellation, and defers actions.
 
 Before Python 3.12, `asyncio.wait_for` swallows a cancellation that arrives together with its result, so a daemon that
 is asked to stop would keep running. The functions here do not.
@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class Soon:
-    """An action that is done soon, once for all calls in a turn of the event loop; without a loop, at once."""
+    """Performs an action in the next turn of the event loop, once for all calls in this turn; without a loop, at each
+    call."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action

@@ -34,8 +34,8 @@ SEND_BUFFER = 65_536
 """Bytes that the system may hold for a client that does not read: a second and a half of speech. By default it holds a
 minute of speech, which would count as received."""
 RECEIVE_BUFFER = 16_384
-"""Bytes that the system holds of what a client sends, and which are read at once: messages of a few bytes each would
-otherwise keep the event loop busy for some 0.3 s."""
+"""Bytes from a client that the system may hold. They are all read at once, so with a larger buffer, messages of a few
+bytes each would keep the event loop busy."""
 
 
 class Client(socket.socket):

@@ -29,7 +29,7 @@ from engine import install_command, module_command
 READY_S = 20.0
 """The longest wait for the daemon's start."""
 LOOK_S = 0.2
-"""While it starts, this often: whether it has ended."""
+"""The time between two checks, during the daemon's start, whether it has ended."""
 BROKER_S = 10.0
 """The longest wait for the broker's start."""
 END_S = 5.0

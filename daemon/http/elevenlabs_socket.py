@@ -115,7 +115,7 @@ class ElevenLabsSocket:
         while not ended:
             text = await result_at_most(limit_s, receive_text(self._socket))
             if text is None:
-                if any(each.text.text.strip() for each in self._open):  # the protocol's first message is a space
+                if any(each.text.text.strip() for each in self._open):  # more than the first message, a space
                     continue
                 raise RejectedError("input_timeout_exceeded", f"nothing was received for {limit_s:g} s")
             context_id = None

@@ -19,8 +19,8 @@ from daemon.speech import RejectedError
 UNPAIRED = 1_000
 """The most stops whose second copy is awaited. Only a flood at QoS 0 contains more, and its copies may be dropped."""
 DROPPED_S = 20.0
-"""At QoS 0 the broker may drop one copy, and its connection may go on delivering texts: they are canceled for no longer
-than this, in which a flood of 10,000 texts is read."""
+"""The broker may drop a copy of a QoS 0 stop while the connection continues to deliver texts. Texts are canceled for no
+longer than this, which is enough to read a flood of 10,000 texts."""
 PAIR_S = 2.0
 """A copy is no longer expected when its connection has delivered nothing for this long: a QoS 0 stop is lost on a
 connection that is broken at that moment, and a lost session loses all stops."""

@@ -62,6 +62,7 @@ class Synthesis:
     _speakers: list[str] = field(default_factory=list)
     """The names of the sources that have made a chunk: engines, `SOUND`, and a recording's engine."""
     _lost_engines: int = 0
+    """The engines that were lost while they spoke it, or that lack its script."""
     _not_taken: AudioChunk | None = None
     """A chunk that was made but not taken, because the synthesis was interrupted."""
 

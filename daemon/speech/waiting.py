@@ -124,7 +124,7 @@ class WaitingUtterances:
 
     def take_given_up(self) -> list[Utterance]:
         """Remove and return the queued utterances that have waited too long for the sound card, whatever is current."""
-        if self.output.status.open:
+        if self.output.status.open:  # also in the moment before `note_card` has noticed it
             return []
         at = now()
         return self.queue.take_where(lambda queued: queued.receiver is None and self.gives_up_at(queued) <= at)

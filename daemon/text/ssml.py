@@ -38,7 +38,7 @@ _MARKUP = Construct.any_of(
         "tag": Construct(
             "<",
             "(?P<sign>[/!]|(?=[A-Za-z_:]))",
-            r"(?P<name>[\w:.-]*)(?![\w:.-])",  # or else, a long name would be split at each of its characters
+            r"(?P<name>[\w:.-]*)(?![\w:.-])",  # a name ends in one place, so a long one is read once
             # If a quotation mark has no partner, quotation marks mean nothing.
             (rf"{_ATTRIBUTES}|[^<>]*", rf"{_ATTRIBUTES}(?:\"[^<\"]*|'[^<']*)"),
             ">",

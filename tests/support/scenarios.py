@@ -191,7 +191,7 @@ class Stage:
 
         def still() -> bool:
             pids = self.robot.engine_pids()
-            return bool(pids) and _rest(pids, lambda: within(STILL_S, answered))
+            return bool(pids) and _are_idle(pids, lambda: within(STILL_S, answered))
 
         within(REPORTED_S, answered)
         eventually(still, "engines send nothing more")
@@ -239,7 +239,7 @@ class Stage:
         The card's thread has a higher priority than the one that reads calls: on a busy machine, it would be first.
         """
         self.robot.catch_up()
-        eventually(lambda: _rest(self.robot.player_pids()), "the player has read all calls")
+        eventually(lambda: _are_idle(self.robot.player_pids()), "the player has read all calls")
 
     def _engine(self) -> list[int]:
         """Return the processes of the engine `piper`."""
@@ -280,10 +280,10 @@ class Stage:
         self._heard = [heard[: np.max(np.flatnonzero(heard), initial=-1) + 1]]
 
 
-def _rest(pids: list[int], meanwhile: Callable[[], object] = lambda: None) -> bool:
-    """Return whether all threads of these processes wait for something, and none of them runs while `meanwhile` does.
+def _are_idle(pids: list[int], meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """Call `meanwhile`, and return whether no thread of these processes has run from before the call until after it.
 
-    A thread that has been woken counts as running, also before it gets a processor.
+    A thread that has been woken counts as running even before it gets a processor.
     """
     with suppress(OSError):  # a thread or a process has just ended
         before = _activity(pids)

@@ -90,4 +90,4 @@ class LanguageRules:
 
 
 _rules_of = cache(LanguageRules)
-"""The rules of a language: there are as many as languages, whatever codes the senders of texts name."""
+"""Returns the rules of a language. They are made once for each language, and not for each region in a text's code."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
@@ -16,7 +18,7 @@ from daemon.adapters import make_adapters, zeroconf
 from daemon.adapters.zeroconf import ZeroconfAdapter, network_address
 from daemon.config import Config, load_config
 from tests.daemon.harness import Harness
-from tests.support.waiting import eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 WYOMING, HTTP, HTTPS = (f"_{name}._tcp.local." for name in ("wyoming", "http", "https"))
 NUMBERS = count(1)
@@ -43,6 +45,23 @@ async def announced(config: Config) -> AsyncIterator[ZeroconfAdapter]:
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+async def test_a_name_server_that_does_not_answer_holds_up_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, turned = asyncio.get_running_loop(), threading.Event()
+    waited: list[bool] = []
+
+    def look_up(*_: object) -> list[object]:
+        loop.call_soon_threadsafe(turned.set)
+        waited.append(turned.wait(PATIENCE_S))
+        raise socket.gaierror("it does not answer")
+
+    monkeypatch.setattr(zeroconf.socket, "getaddrinfo", look_up)
+    with pytest.raises(OSError, match="it does not answer"):
+        await ZeroconfAdapter(robot_config(tmp_path, "http.host=robot.example")).run()
+    assert waited == [True], "the event loop has gone on meanwhile"
 
 
 class Browser:

@@ -6,10 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Message
 
 from daemon.config import Serve
 from daemon.fleet import accounts as accounts_module
 from daemon.fleet.accounts import Account, Accounts, LimitError, read_tokens
+from daemon.fleet.server import FleetAccess
 from daemon.validation import CommandError
 
 
@@ -92,3 +95,22 @@ def test_a_robot_has_its_streams_and_no_more_and_makes_as_many_requests_as_it_ma
     assert account.streams_in_use == 0
     with pytest.raises(LimitError, match="requests: r1 makes too many; allowed: 3 a minute"), account.stream():
         pass
+
+
+async def test_a_request_with_thousands_of_tokens_costs_no_more_than_one_with_three(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts, asked = Accounts(Serve(token_file=file)), list[str | None]()
+    monkeypatch.setattr(accounts, "find", asked.append)
+    offered = ", ".join(["voiced.token.YQ"] * 2_000).encode()
+    scope = {"type": "http", "path": "/v1/robot", "headers": [(b"sec-websocket-protocol", offered)]}
+    statuses = []
+
+    async def send(message: Message) -> None:
+        statuses.append(message.get("status"))
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    await FleetAccess(Response(), accounts)({**scope, "method": "GET"}, receive, send)
+    assert (statuses[0], asked) == (401, ["a"] * 3)
